@@ -1,0 +1,69 @@
+package jsonrpc
+
+// OutcomeMember is the one member that the gateway adds to a response, to result._meta or to
+// error.data.
+const OutcomeMember = "io.github.caddymcp/outcome"
+
+// Splice is where a response can gain the member OutcomeMember while every other byte stays
+// as it is. The zero Splice says that there is no place for it.
+type Splice struct {
+	start, end     int64  // what the text takes the place of; never at 0, where an object's brace stands
+	prefix, suffix string // what the text has around the value
+}
+
+// OK reports whether there is a place: the message is a result or an error, and its _meta or
+// data is absent or is the only one and an object.
+func (s Splice) OK() bool { return s.end != 0 }
+
+// Edit returns the text to put in place of the bytes [start, end) of the message, so that
+// result._meta or error.data gains the member OutcomeMember with the given value, a JSON text.
+// One that is there already, from a gateway of the same kind further upstream, is replaced.
+// An absent _meta or data is created.
+// Edit must not be called unless OK.
+func (s Splice) Edit(value []byte) (start, end int64, text []byte) {
+	text = make([]byte, 0, len(s.prefix)+len(value)+len(s.suffix))
+	text = append(text, s.prefix...)
+	text = append(text, value...)
+	text = append(text, s.suffix...)
+	return s.start, s.end, text
+}
+
+// place is what the reader notes of the places where a member can be added.
+type place struct {
+	outer   site // result or error
+	inner   site // its _meta or data
+	outcome span // the value of the member OutcomeMember that inner has already
+	unfit   bool // inner is no object, or one of the names in question stands there twice
+}
+
+// site is an object that can gain a first member.
+type site struct {
+	start  int64 // after its brace
+	filled bool  // it has a member
+}
+
+// span is where a value stands in the message.
+type span struct{ start, end int64 }
+
+// splice says where the outcome goes. The member that inner is, or has to become, is name.
+func (p *place) splice(name string, hasInner, hasOutcome bool) Splice {
+	const member = `"` + OutcomeMember + `":`
+	switch {
+	case p.unfit:
+		return Splice{}
+	case hasOutcome:
+		return Splice{p.outcome.start, p.outcome.end, "", ""}
+	case hasInner:
+		return p.inner.insert(member, "")
+	default:
+		return p.outer.insert(`"`+name+`":{`+member, "}")
+	}
+}
+
+// insert returns the splice that adds a first member, which is written between prefix and suffix.
+func (s site) insert(prefix, suffix string) Splice {
+	if s.filled {
+		suffix += ","
+	}
+	return Splice{s.start, s.start, prefix, suffix}
+}
