@@ -1,0 +1,110 @@
+package mcpheaders
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/caddymcp/gateway/jsonrpc"
+)
+
+// Policy is what an operator configured. The zero value allows no origin and no
+// revision. It is only read, and so safe for concurrent use.
+type Policy struct {
+	// Origins are the allowed origins as ParseOrigin returns them.
+	Origins []string
+
+	// Revisions are the names of the accepted revisions. One that is not
+	// Known is never accepted.
+	Revisions []string
+
+	// Numeric says how a header is held against an integer.
+	Numeric NumericMatch
+
+	// RawNames accepts Mcp-Name as raw UTF-8 where its bytes are the name's
+	// (row 13).
+	RawNames bool
+
+	// Tools are the exact tool names that the configuration mentions: a call
+	// of one that merely looks like them is refused (row 10).
+	Tools []string
+}
+
+// Admission is what is known of a message. After a refusal it is the best
+// reading there is, for an operator who does not enforce.
+type Admission struct {
+	// Revision is the message's revision. A refused message of an unknown one
+	// is read as the newest, which is the strictest reading.
+	Revision Revision
+
+	// Forward holds, for each mirrored header that was sent, the one trimmed
+	// value to forward in place of its copies (row 12). A header with several
+	// different values is left out.
+	Forward []HeaderValue
+}
+
+// HeaderValue is one header with its canonical name, as net/http writes it.
+type HeaderValue struct{ Name, Value string }
+
+// Head judges rows 1 to 3, before the body is read. Method is the HTTP method;
+// header has canonical names.
+func (p *Policy) Head(method string, header map[string][]string) *Refusal {
+	return climb(1, 3, &request{policy: p, httpMethod: method, header: header})
+}
+
+// Message judges rows 5 to 20. parseErr is what msg.Parse returned, header and
+// trailer are the request's with canonical names. Nothing is modified.
+func (p *Policy) Message(msg *jsonrpc.Message, parseErr error, header, trailer map[string][]string) (Admission, *Refusal) {
+	r := &request{policy: p, msg: msg, parseErr: parseErr, header: header, trailer: trailer}
+	r.read()
+	refusal := climb(5, 20, r)
+	return Admission{r.revision, r.forward()}, refusal
+}
+
+// request is one request on its way up the ladder.
+type request struct {
+	policy     *Policy
+	httpMethod string
+	header     map[string][]string
+	trailer    map[string][]string
+	msg        *jsonrpc.Message
+	parseErr   error
+
+	// What read finds in the above once, for several rungs.
+	version  mirrored // MCP-Protocol-Version
+	method   mirrored // Mcp-Method
+	name     mirrored // Mcp-Name
+	params   []mirrored
+	revision Revision
+	source   *nameSource // what Mcp-Name mirrors; nil if nothing
+}
+
+// read prepares what more than one rung looks at.
+func (r *request) read() {
+	r.collectMirrored()
+	r.settleRevision()
+	r.source = sourceOf(r.msg.Method)
+}
+
+// problem is what the strict pass over the body found, 0 if nothing.
+func (r *request) problem() jsonrpc.Problem {
+	if r.parseErr == nil {
+		return 0
+	}
+	var err *jsonrpc.Error
+	if errors.As(r.parseErr, &err) {
+		return err.Problem
+	}
+	return jsonrpc.NotJSON
+}
+
+// isModernRequest reports whether the message must carry its own metadata.
+// Notifications need none (specification, Sending Messages, note).
+func (r *request) isModernRequest() bool {
+	return r.revision.Modern && r.msg.Kind == jsonrpc.Request
+}
+
+// isResponse reports whether the body answers a request of the server.
+func (r *request) isResponse() bool { return r.msg.Kind == jsonrpc.Response }
+
+// accepts reports whether the operator accepts the revision of this name.
+func (p *Policy) accepts(name string) bool { return slices.Contains(p.Revisions, name) }
