@@ -1,0 +1,237 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/caddymcp/gateway/internal/brokenup/incaddy"
+)
+
+// What is forwarded is the very body that was checked, and for each mirrored
+// header the one trimmed value that was.
+func TestForwarded(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp\nreverse_proxy " + up.addr()})
+	body := " \n" + toolCall("refund", `{"a": 1e2, "b":"é\u00e9", "c":[ 2.50 ] }`) + "\n"
+	request, _ := http.NewRequest(http.MethodPost, site.URL+"/mcp", io.NopCloser(strings.NewReader(body))) // chunked
+	request.Header = http.Header{
+		"Content-Type":         {"application/json; charset=UTF-8"},
+		"Mcp-Protocol-Version": {"2026-07-28", "2026-07-28, 2026-07-28"},
+		"Mcp-Method":           {"tools/call", "tools/call"},
+		"Mcp-Name":             {"=?base64?cmVmdW5k?="},
+		"Mcp-Param-Region":     {"eu"},
+		"Accept-Encoding":      {"gzip"},
+		"Expect":               {"100-continue"},
+		"Authorization":        {"Bearer t"},
+		"Trailer":              {"X-Checksum"},
+	}
+	request.Trailer = http.Header{"X-Checksum": {"1"}}
+	if got := do(t, request); got.StatusCode != http.StatusOK {
+		t.Fatalf("refused: %s", text(t, got))
+	}
+	got := up.one(t)
+	if got.body != body {
+		t.Errorf("the upstream received\n%q, want\n%q", got.body, body)
+	}
+	for name, want := range map[string]string{
+		"Mcp-Protocol-Version": "2026-07-28",
+		"Mcp-Method":           "tools/call",
+		"Mcp-Name":             "=?base64?cmVmdW5k?=",
+		"Mcp-Param-Region":     "eu",
+		"Accept-Encoding":      "identity",
+		"Content-Length":       fmt.Sprint(len(body)),
+		"Authorization":        "Bearer t",
+		"Expect":               "",
+		"Trailer":              "",
+	} {
+		if values := strings.Join(got.header[name], "|"); values != want {
+			t.Errorf("%s is %q, want %q", name, values, want)
+		}
+	}
+}
+
+// Only POST carries messages. The other methods pass, with what resumes or
+// ends a session.
+func TestOtherMethods(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\norigins https://app.example\n}\nreverse_proxy " + up.addr()})
+	for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodOptions} {
+		request, _ := http.NewRequest(method, site.URL+"/mcp", nil)
+		request.Header = http.Header{"Mcp-Session-Id": {"s"}, "Last-Event-Id": {"e"}, "Mcp-Method": {"a", "b"}, "Origin": {"https://app.example"}, "Accept-Encoding": {"gzip"}}
+		if got := do(t, request); got.StatusCode != http.StatusNoContent {
+			t.Errorf("%s: got %d", method, got.StatusCode)
+		}
+		seen := up.seen()
+		header := seen[len(seen)-1].header
+		if header.Get("Mcp-Session-Id") != "s" || header.Get("Last-Event-Id") != "e" || header.Get("Accept-Encoding") != "gzip" {
+			t.Errorf("%s: the upstream received %v", method, header)
+		}
+	}
+	before := len(up.seen())
+	for _, method := range []string{http.MethodPut, http.MethodPatch, http.MethodHead} {
+		request, _ := http.NewRequest(method, site.URL+"/mcp", strings.NewReader("{}"))
+		got := do(t, request)
+		if got.StatusCode != http.StatusMethodNotAllowed || got.Header.Get("Allow") != "POST, GET, DELETE, OPTIONS" {
+			t.Errorf("%s: got %d, Allow %q", method, got.StatusCode, got.Header.Get("Allow"))
+		}
+	}
+	request, _ := http.NewRequest(http.MethodGet, site.URL+"/mcp", nil)
+	request.Header.Set("Origin", "https://evil.example")
+	if got := do(t, request); got.StatusCode != http.StatusForbidden {
+		t.Errorf("a GET from a foreign origin: got %d", got.StatusCode)
+	}
+	if len(up.seen()) != before {
+		t.Error("a refused request reached the upstream")
+	}
+}
+
+// The id comes back byte for byte, or there is none where it could not be read.
+func TestRefusalEchoesID(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp\nreverse_proxy " + up.addr()})
+	for _, tt := range []struct{ id, want string }{
+		{`"id":0,`, `0`},
+		{`"id":"a\u0062\/",`, `"a\u0062\/"`},
+		{`"id":9007199254740993,`, `9007199254740993`},
+		{`"id":123456789012345678901234567890,`, `123456789012345678901234567890`},
+		{`"id":"1",`, `"1"`},
+		{`"id":null,`, ``},
+		{`"id":1.5,`, ``},
+		{``, ``},
+	} {
+		body := strings.Replace(toolCall("refund", "{}"), `"id":7,`, tt.id, 1)
+		response := post(t, site.URL+"/mcp", "other", body)
+		got := errorOf(t, response)
+		if response.StatusCode != http.StatusBadRequest || string(got.ID) != tt.want {
+			t.Errorf("%s: got status %d, id %s", tt.id, response.StatusCode, got.ID)
+		}
+	}
+	if len(up.seen()) != 0 {
+		t.Error("a refused request reached the upstream")
+	}
+}
+
+// With enforce off nothing is refused, and everything is seen.
+func TestEnforceOff(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp* {\nenforce off\nmax_body 400\n}\nreverse_proxy " + up.addr()})
+	site.Log.Await(t, "the warning", func(e *incaddy.Entry) bool {
+		return e.Level == "warn" && strings.HasPrefix(e.Message, "enforce is off")
+	})
+	large := toolCall("refund", `{"x":"`+strings.Repeat("y", 100_000)+`"}`)
+	tests := []struct{ name, tool, body, refusal, outcome string }{
+		{"lying", "other", toolCall("refund", "{}"), "name_mismatch", "committed"},
+		{"no JSON", "refund", `{"jsonrpc"`, "not_json", ""},
+		{"too large", "refund", large, "body_too_large", ""},
+		{"honest", "refund", toolCall("refund", "{}"), "", "committed"},
+	}
+	for i, tt := range tests {
+		path := fmt.Sprintf("/mcp/%d", i)
+		if got := post(t, site.URL+path, tt.tool, tt.body); got.StatusCode != http.StatusOK {
+			t.Errorf("%s: got %d", tt.name, got.StatusCode)
+		}
+		seen := up.seen()
+		if got := seen[len(seen)-1]; got.body != tt.body || got.header.Get("Mcp-Name") != tt.tool {
+			t.Errorf("%s: the upstream received %d bytes as %q", tt.name, len(got.body), got.header.Get("Mcp-Name"))
+		}
+		if mcp := site.Log.Access(t, path).MCP; mcp.Refusal != tt.refusal || mcp.Outcome != tt.outcome {
+			t.Errorf("%s: logged as %+v", tt.name, mcp)
+		}
+	}
+	// Chunked, so that the size shows only while the body is read.
+	request, _ := http.NewRequest(http.MethodPost, site.URL+"/mcp/chunked", io.NopCloser(strings.NewReader(large)))
+	request.Header.Set("Content-Type", "application/json")
+	text(t, do(t, request))
+	seen := up.seen()
+	if got := seen[len(seen)-1].body; got != large {
+		t.Errorf("of a chunked body of %d bytes the upstream received %d", len(large), len(got))
+	}
+}
+
+// A second gateway inside the first passes everything through.
+func TestNested(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: `
+		route {
+			mcp_gateway {
+				enforce off
+			}
+			mcp_gateway
+			reverse_proxy ` + up.addr() + `
+		}`})
+	got := text(t, post(t, site.URL+"/mcp", "other", toolCall("refund", "{}")))
+	if !strings.Contains(got, `"outcome":"committed"`) || strings.Count(got, "io.github.caddymcp/outcome") != 1 {
+		t.Errorf("got %s", got)
+	}
+}
+
+// Past max_held requests are refused and responses relayed.
+func TestMaxHeld(t *testing.T) {
+	padding := strings.Repeat("x", 4000)
+	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","x":"%s"}}`, padding)
+	})
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\nmax_held 2000\n}\nreverse_proxy " + up.addr()})
+
+	response := post(t, site.URL+"/mcp", "refund", toolCall("refund", `{"x":"`+padding+`"}`))
+	got := errorOf(t, response)
+	if response.StatusCode != http.StatusServiceUnavailable || got.Error.Code != -41015 || response.Header.Get("Retry-After") == "" {
+		t.Errorf("got %d, %+v", response.StatusCode, got)
+	}
+	if len(up.seen()) != 0 {
+		t.Error("the refused request reached the upstream")
+	}
+
+	// The response is complete and classified, though not marked.
+	answer := text(t, post(t, site.URL+"/mcp", "refund", toolCall("refund", "{}")))
+	if !strings.Contains(answer, padding+`"}}`) || strings.Contains(answer, "caddymcp") {
+		t.Errorf("got %d bytes: %.100s", len(answer), answer)
+	}
+	site.Log.Await(t, "the relayed call", func(e *incaddy.Entry) bool { return e.Access() && e.MCP != nil && e.MCP.Outcome == "committed" })
+}
+
+// A client may wait with its body until it is told to go on; a refusal by the
+// head alone comes without that.
+func TestExpectContinue(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\nmax_body 1KiB\n}\nreverse_proxy " + up.addr()})
+	for _, tt := range []struct {
+		length int
+		want   string
+	}{{100, "HTTP/1.1 100 Continue"}, {2000, "HTTP/1.1 413 Request Entity Too Large"}} {
+		conn, err := net.Dial("tcp", site.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", tt.length)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil || strings.TrimSpace(line) != tt.want {
+			t.Errorf("%d bytes: got %q, %v", tt.length, line, err)
+		}
+	}
+}
+
+// Whoever recorded TLS early data can send it again: a tool call waits for the
+// handshake, anything else does not.
+func TestEarlyData(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp\nreverse_proxy " + up.addr()})
+	response := post(t, site.URL+"/mcp", "refund", toolCall("refund", "{}"), "Early-Data", "1")
+	if got := errorOf(t, response); response.StatusCode != http.StatusTooEarly || got.Error.Code != -41016 || string(got.ID) != "7" {
+		t.Errorf("got %d, %+v", response.StatusCode, got)
+	}
+	if len(up.seen()) != 0 {
+		t.Error("the refused request reached the upstream")
+	}
+	list := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+	if got := post(t, site.URL+"/mcp", "", list, "Early-Data", "1", "Mcp-Method", "tools/list", "Mcp-Name", ""); got.StatusCode != http.StatusOK {
+		t.Errorf("a list: got %d", got.StatusCode)
+	}
+}

@@ -1,0 +1,102 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddymcp/gateway/mcpheaders"
+)
+
+// The size of a body's first buffer, in bytes: when its length is not
+// declared, and the most that is set aside on the word of a Content-Length.
+const (
+	undeclaredRead = 4 << 10
+	declaredRead   = 64 << 10
+)
+
+// readBody reads the body of r to its end, within max_body and the budget
+// (admission row 4). To the end and not just as far as Content-Length says:
+// only then does Go notice a client that goes away.
+//
+// What was read is returned with a refusal too; with enforce off it goes on.
+func (c *call) readBody(r *http.Request) ([]byte, *mcpheaders.Refusal) {
+	limit := c.h.MaxBody
+	if r.ContentLength > limit {
+		return nil, mcpheaders.BodyTooLarge(limit)
+	}
+	// One byte more than declared, so that the end is met without growing.
+	grow := min(r.ContentLength+1, declaredRead)
+	if r.ContentLength < 0 {
+		grow = undeclaredRead
+	}
+	var body []byte
+	for {
+		if len(body) == cap(body) {
+			if !c.hold(grow) {
+				return body, overloaded()
+			}
+			body = append(make([]byte, 0, int64(len(body))+grow), body...)
+			grow = int64(cap(body)) // doubles from here on
+		}
+		n, err := r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if int64(len(body)) > limit {
+			return body, mcpheaders.BodyTooLarge(limit)
+		}
+		if err == io.EOF {
+			return body, nil
+		}
+		if err != nil {
+			return body, unreadBody(err, limit)
+		}
+	}
+}
+
+// unreadBody says why a body could not be read to its end. The sizes that
+// net/http and Caddy's request_body set are limits like ours; a deadline that
+// passed is the client's silence; anything else is a torn body.
+func unreadBody(err error, limit int64) *mcpheaders.Refusal {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return mcpheaders.BodyTooLarge(tooLarge.Limit)
+	}
+	var handlerErr caddyhttp.HandlerError
+	if errors.As(err, &handlerErr) && handlerErr.StatusCode == http.StatusRequestEntityTooLarge {
+		return mcpheaders.BodyTooLarge(limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return mcpheaders.BodyStalled()
+	}
+	return mcpheaders.BodyBroken()
+}
+
+// bodyReader is the body of the forwarded request. It knows whether anything
+// beneath has begun to read it, which is part of the proof that nothing was
+// sent. It offers no WriterTo and no second reading, and the request gets no
+// GetBody: with one, Go's transport repeats a POST by itself.
+type bodyReader struct {
+	body   []byte
+	offset int
+	read   atomic.Bool
+	trace  *trace // is told of every Read, before a byte is handed out; nil outside of an exchange
+}
+
+func (b *bodyReader) Read(p []byte) (int, error) {
+	b.read.Store(true)
+	if b.trace != nil {
+		b.trace.bodyRead()
+	}
+	if b.offset == len(b.body) {
+		return 0, io.EOF
+	}
+	n := copy(p, b.body[b.offset:])
+	b.offset += n
+	return n, nil
+}
+
+func (b *bodyReader) Close() error { return nil }

@@ -1,0 +1,45 @@
+package gateway
+
+import (
+	"net/http"
+	"sync/atomic"
+
+	"github.com/caddymcp/gateway/mcpheaders"
+)
+
+// budget bounds the sum of the bytes that a handler's requests hold at once.
+type budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// take reports whether n more bytes may be held, and counts them if so.
+func (b *budget) take(n int64) bool {
+	if b.used.Add(n) > b.limit {
+		b.used.Add(-n)
+		return false
+	}
+	heldBytes.Add(float64(n))
+	return true
+}
+
+// give returns n bytes that were taken.
+func (b *budget) give(n int64) {
+	b.used.Add(-n)
+	heldBytes.Sub(float64(n))
+}
+
+// codeOverloaded is the error of a request that was refused for the sum of
+// what others hold. Nothing was forwarded.
+const codeOverloaded = -41015
+
+// overloaded refuses a request that does not fit into the budget. It is no row
+// of the admission table: nothing is wrong with the request.
+func overloaded() *mcpheaders.Refusal {
+	return &mcpheaders.Refusal{
+		Reason: "overloaded",
+		Status: http.StatusServiceUnavailable,
+		Code:   codeOverloaded,
+		Text:   "the gateway holds as many bytes as max_held allows; nothing was forwarded, try again in a moment",
+	}
+}

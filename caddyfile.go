@@ -1,0 +1,218 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/dustin/go-humanize"
+	"go.uber.org/zap"
+)
+
+const directive = "mcp_gateway"
+
+func init() {
+	httpcaddyfile.RegisterDirective(directive, parseCaddyfile)
+	// Before invoke, and not just before reverse_proxy: so it also wraps
+	// handle blocks, while forward_auth, rate_limit and encode of the site
+	// stay outside.
+	httpcaddyfile.RegisterDirectiveOrder(directive, httpcaddyfile.Before, "invoke")
+}
+
+// parseCaddyfile makes the directive's route. It does what Caddy does for any
+// handler directive, and warns where there is no matcher: everything else on
+// the host, like OAuth endpoints, is not MCP.
+func parseCaddyfile(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	if !h.Next() {
+		return nil, h.ArgErr()
+	}
+	place := fmt.Sprintf("%s:%d", h.File(), h.Line())
+	hasMatcher := h.CountRemainingArgs() > 0
+	matchers, err := h.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
+	}
+	if !hasMatcher {
+		caddy.Log().Named("http.handlers."+directive).Warn(
+			"the directive has no matcher: unless the block around it has one, it takes every request of the site for MCP; name the endpoint's path, as in: mcp_gateway /mcp",
+			zap.String("at", place))
+	}
+	handler := new(Handler)
+	if err := handler.UnmarshalCaddyfile(h.Dispenser); err != nil {
+		return nil, err
+	}
+	return h.NewRoute(matchers, handler), nil
+}
+
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
+//
+//	mcp_gateway [<matcher>] {
+//	    enforce         on|off
+//	    max_body        <size>
+//	    origins         <origin...>
+//	    revisions       <revision...>
+//	    numeric_match   canonical|lenient
+//	    raw_names       refuse|allow
+//	    response_buffer <size>
+//	    max_held        <size>
+//	    ambiguous_codes <code...>
+//	    tool <name>|<prefix>* {
+//	        not_executed_on_error
+//	        ambiguous_codes <code...>
+//	    }
+//	}
+//
+// Sizes have units as in 4MiB. The options origins, revisions, ambiguous_codes
+// and tool can be given several times.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the directive's name
+	if d.NextArg() {
+		return d.Errf("unexpected argument %q: the options stand in a block", d.Val())
+	}
+	var seen []string
+	for d.NextBlock(0) {
+		option := d.Val()
+		switch option {
+		case "origins", "revisions", "ambiguous_codes", "tool":
+		default:
+			if slices.Contains(seen, option) {
+				return d.Errf("%s is given twice", option)
+			}
+			seen = append(seen, option)
+		}
+		if err := h.unmarshalOption(d, option); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Handler) unmarshalOption(d *caddyfile.Dispenser, option string) error {
+	switch option {
+	case "enforce":
+		return wordOption(d, &h.Enforce, on, off)
+	case "max_body":
+		return sizeOption(d, &h.MaxBody)
+	case "origins":
+		return listOption(d, &h.Origins, func(s string) error {
+			// One with a placeholder can be read only at provision.
+			if strings.Contains(s, "{") {
+				return nil
+			}
+			_, err := parseOrigin(s)
+			return err
+		})
+	case "revisions":
+		return listOption(d, &h.Revisions, checkRevision)
+	case "numeric_match":
+		return wordOption(d, &h.NumericMatch, canonical, lenient)
+	case "raw_names":
+		return wordOption(d, &h.RawNames, refuse, allow)
+	case "response_buffer":
+		return sizeOption(d, &h.ResponseBuffer)
+	case "max_held":
+		return sizeOption(d, &h.MaxHeld)
+	case "ambiguous_codes":
+		return codesOption(d, &h.AmbiguousCodes)
+	case "tool":
+		return h.unmarshalTool(d)
+	}
+	return d.Errf("unrecognized option %q", option)
+}
+
+// unmarshalTool reads one tool block.
+func (h *Handler) unmarshalTool(d *caddyfile.Dispenser) error {
+	var t Tool
+	if !d.AllArgs(&t.Pattern) {
+		return d.Errf("tool needs exactly one name or pattern")
+	}
+	if err := checkTools(append(slices.Clone(h.Tools), t)); err != nil {
+		return d.WrapErr(err)
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		switch d.Val() {
+		case "not_executed_on_error":
+			if d.NextArg() {
+				return d.Errf("not_executed_on_error takes no argument")
+			}
+			t.NotExecutedOnError = true
+		case "ambiguous_codes":
+			if err := codesOption(d, &t.AmbiguousCodes); err != nil {
+				return err
+			}
+		default:
+			return d.Errf("unrecognized option %q of tool %q", d.Val(), t.Pattern)
+		}
+	}
+	h.Tools = append(h.Tools, t)
+	return nil
+}
+
+func wordOption(d *caddyfile.Dispenser, value *string, allowed ...string) error {
+	option := d.Val()
+	if !d.AllArgs(value) {
+		return d.Errf("%s needs exactly one word: %s", option, strings.Join(allowed, " or "))
+	}
+	if err := checkWord(option, *value, allowed); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+func sizeOption(d *caddyfile.Dispenser, value *int64) error {
+	var text string
+	option := d.Val()
+	if !d.AllArgs(&text) {
+		return d.Errf("%s needs exactly one size, as in 4MiB", option)
+	}
+	size, err := humanize.ParseBytes(text)
+	if err != nil {
+		return d.Errf("parsing %s %q: %v", option, text, err)
+	}
+	*value = int64(size) //nolint:gosec // an overflow is negative, and refused below
+	if err := checkSize(option, *value); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+func listOption(d *caddyfile.Dispenser, values *[]string, check func(string) error) error {
+	option := d.Val()
+	args := d.RemainingArgs()
+	if len(args) == 0 {
+		return d.Errf("%s needs at least one value", option)
+	}
+	for _, arg := range args {
+		if err := check(arg); err != nil {
+			return d.WrapErr(err)
+		}
+	}
+	*values = append(*values, args...)
+	return nil
+}
+
+func codesOption(d *caddyfile.Dispenser, codes *[]int64) error {
+	var texts []string
+	check := func(text string) error {
+		code, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("parsing ambiguous_codes: %q is not an integer", text)
+		}
+		return checkAmbiguousCode(code)
+	}
+	if err := listOption(d, &texts, check); err != nil {
+		return err
+	}
+	for _, text := range texts {
+		code, _ := strconv.ParseInt(text, 10, 64) // was checked
+		*codes = append(*codes, code)
+	}
+	return nil
+}
+
+// Interface guards
+var _ caddyfile.Unmarshaler = (*Handler)(nil)

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+)
+
+var update = flag.Bool("update", false, "write the adapt goldens anew")
+
+const separator = "----------\n"
+
+// TestAdapt adapts every Caddyfile in testdata/adapt and compares the JSON with
+// what stands below it. Every syntax form has one.
+func TestAdapt(t *testing.T) {
+	files, err := filepath.Glob("testdata/adapt/*.caddytest")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no goldens: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, want, ok := bytes.Cut(text, []byte(separator))
+			if !ok {
+				t.Fatalf("no separator line in %s", file)
+			}
+			got := adapt(t, source)
+			if *update {
+				golden := append(append(bytes.Clone(source), separator...), got...)
+				if err := os.WriteFile(file, golden, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func adapt(t *testing.T, source []byte) []byte {
+	t.Helper()
+	js, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt(source, map[string]any{"filename": "Caddyfile"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range warnings {
+		t.Errorf("warning: %s", w)
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, js, "", "\t"); err != nil {
+		t.Fatal(err)
+	}
+	return append(b.Bytes(), '\n')
+}
+
+// Errors name the option, say what is right, and end with the file and line.
+func TestCaddyfileErrors(t *testing.T) {
+	tests := []struct{ block, want string }{
+		{"enforce", "enforce needs exactly one word: on or off"},
+		{"enforce maybe", `enforce is "maybe": it must be on or off`},
+		{"enforce on off", "enforce needs exactly one word"},
+		{"enforce on\nenforce off", "enforce is given twice"},
+		{"max_body", "max_body needs exactly one size, as in 4MiB"},
+		{"max_body 5parsecs", `parsing max_body "5parsecs"`},
+		{"max_body 0", "max_body is 0: it must be a positive number of bytes"},
+		{"max_body 16EiB", "parsing max_body"},
+		{"max_body 9EiB", "it must be a positive number of bytes"},
+		{"response_buffer -1", "parsing response_buffer"},
+		{"max_held 0", "max_held is 0"},
+		{"origins", "origins needs at least one value"},
+		{"origins https://a.example/path", `parsing origin "https://a.example/path"`},
+		{"origins *", `parsing origin "*"`},
+		{"revisions", "revisions needs at least one value"},
+		{"revisions 2024-11-05", `revision "2024-11-05" is not known: the known ones are [2025-03-26`},
+		{"numeric_match loose", `numeric_match is "loose": it must be canonical or lenient`},
+		{"raw_names maybe", `raw_names is "maybe": it must be refuse or allow`},
+		{"ambiguous_codes", "ambiguous_codes needs at least one value"},
+		{"ambiguous_codes x", `parsing ambiguous_codes: "x" is not an integer`},
+		{"ambiguous_codes -32603", "an error with code -32603 is ambiguous already"},
+		{"tool", "tool needs exactly one name or pattern"},
+		{"tool a b", "tool needs exactly one name or pattern"},
+		{"tool a*b", "a star may stand only at the end"},
+		{`tool ""`, "a tool needs a name or a pattern"},
+		{"tool a\ntool a", `tool "a" is configured twice`},
+		{"tool a {\nnot_executed_on_error yes\n}", "not_executed_on_error takes no argument"},
+		{"tool a {\nambiguous_codes 1\n}", "an error with code 1 is ambiguous already"},
+		{"tool a {\neffect x\n}", `unrecognized option "effect" of tool "a"`},
+		{"max_bodi 1", `unrecognized option "max_bodi"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.block, func(t *testing.T) {
+			source := "localhost {\nmcp_gateway /mcp {\n" + tt.block + "\n}\n}\n"
+			_, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(source), map[string]any{"filename": "Caddyfile"})
+			if err == nil {
+				t.Fatal("adapted without an error")
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q, want it to contain %q", err, tt.want)
+			}
+			if !strings.Contains(err.Error(), "at Caddyfile:") {
+				t.Errorf("got %q, want it to name the file and line", err)
+			}
+		})
+	}
+	t.Run("argument outside the block", func(t *testing.T) {
+		_, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte("localhost {\nmcp_gateway /mcp on\n}\n"), nil)
+		if err == nil || !strings.Contains(err.Error(), `unexpected argument "on"`) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"net/http"
+
+	"github.com/caddymcp/gateway/jsonrpc"
+	"github.com/caddymcp/gateway/mcpheaders"
+	"github.com/caddymcp/gateway/outcome"
+)
+
+// call is one request on its way through the handler: what was read of it and
+// what became of it.
+type call struct {
+	h       *Handler
+	request *http.Request // as it came
+
+	body      []byte
+	complete  bool // the body was read to its end
+	message   jsonrpc.Message
+	parsed    bool   // the body is a message
+	name      string // the tool, prompt, resource or task that it names
+	admission mcpheaders.Admission
+	admitted  bool // every row of the admission table passed
+
+	refusal string          // why it was refused, or would have been
+	verdict outcome.Verdict // what is known of a tool call, once it has ended
+	ended   bool
+
+	heldBytes int64
+}
+
+// callKey is the context key of the call that a request belongs to.
+type callKey struct{}
+
+// inside reports whether r already passed an mcp_gateway further out: the
+// first one decides, a second passes everything through.
+func inside(r *http.Request) bool { return r.Context().Value(callKey{}) != nil }
+
+// context returns the request's context with the call in it.
+func (c *call) context() context.Context {
+	return context.WithValue(c.request.Context(), callKey{}, c)
+}
+
+// admit reads the request and judges it by the admission table. Methods other
+// than POST carry no message: for them the ladder ends with the head.
+func (c *call) admit() *mcpheaders.Refusal {
+	r, policy := c.request, &c.h.policy
+	if refusal := policy.Head(r.Method, r.Header); refusal != nil {
+		return refusal
+	}
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	body, refusal := c.readBody(r)
+	c.body = body
+	if refusal != nil {
+		return refusal
+	}
+	c.complete = true
+	parseErr := c.message.Parse(body)
+	c.parsed = parseErr == nil
+	c.name = mcpheaders.Name(&c.message)
+	c.admission, refusal = policy.Message(&c.message, parseErr, r.Header, r.Trailer)
+	if refusal == nil {
+		refusal = c.tooEarly()
+	}
+	c.admitted = refusal == nil
+	return refusal
+}
+
+// isToolCall reports whether the request is a tool call, whose outcome is to
+// be known. With enforce off, one that was not admitted is a tool call too.
+func (c *call) isToolCall() bool {
+	return c.parsed && c.message.Kind == jsonrpc.Request && c.message.Method == "tools/call"
+}
+
+// forward returns the request as it goes on under ctx: the very bytes that
+// were checked, for each mirrored header the one value that was, and nothing
+// of the framing that the client chose for them.
+func (c *call) forward(ctx context.Context, body *bodyReader) *http.Request {
+	r := c.request.WithContext(ctx)
+	if !c.complete {
+		// Only with enforce off: what was not read follows what was.
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(c.body), c.request.Body))
+		return r
+	}
+	body.body = c.body
+	r.Body = body
+	r.GetBody = nil
+	r.ContentLength = int64(len(c.body))
+	r.TransferEncoding = nil
+	r.Trailer = nil
+	// The values are shared with the client's request, which the handlers
+	// outside still read: they are replaced, never changed.
+	r.Header = maps.Clone(c.request.Header)
+	r.Header.Del("Expect") // was met when the body was read
+	if c.admitted {
+		for _, header := range c.admission.Forward {
+			if !isOnly(r.Header[header.Name], header.Value) {
+				r.Header[header.Name] = []string{header.Value}
+			}
+		}
+	}
+	return r
+}
+
+// unhold returns n bytes that the call does not hold any more.
+func (c *call) unhold(n int64) {
+	c.h.held.give(n)
+	c.heldBytes -= n
+}
+
+func isOnly(values []string, value string) bool { return len(values) == 1 && values[0] == value }
+
+// hold counts n more bytes as held by the call, if the handler's budget allows.
+func (c *call) hold(n int64) bool {
+	if !c.h.held.take(n) {
+		return false
+	}
+	c.heldBytes += n
+	return true
+}
+
+// release returns what the call held to the budget.
+func (c *call) release() {
+	c.h.held.give(c.heldBytes)
+	c.heldBytes = 0
+}

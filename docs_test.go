@@ -1,0 +1,33 @@
+package gateway
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/caddymcp/gateway/mcpheaders"
+	"github.com/caddymcp/gateway/outcome"
+)
+
+// The page on the directive names every option, refusal and observation.
+func TestDocumentation(t *testing.T) {
+	text, err := os.ReadFile("docs/mcp_gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := append(mcpheaders.Reasons(), outcome.Names()...)
+	words = append(words, overloaded().Reason, reasonTooEarly)
+	for _, options := range []any{Handler{}, Tool{}} {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(options)) {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "tools" {
+				words = append(words, name)
+			}
+		}
+	}
+	for _, word := range words {
+		if !strings.Contains(string(text), "`"+word+"`") {
+			t.Errorf("docs/mcp_gateway.md does not name `%s`", word)
+		}
+	}
+}

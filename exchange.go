@@ -1,0 +1,213 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/caddymcp/gateway/jsonrpc"
+	"github.com/caddymcp/gateway/outcome"
+)
+
+// exchange is one tool call and its answer: it runs the handlers beneath under
+// observation, decides what is known, and sees to it that the client hears no
+// more than that.
+type exchange struct {
+	*call
+	client context.Context // done when the client is gone
+	repl   *caddy.Replacer
+	rule   *toolRule
+	trace  trace
+	writer responseWriter
+	start  time.Time
+
+	reader *jsonrpc.ResponseReader
+	answer jsonrpc.Answer // the final message, once one was read
+	later  bool           // another event that carried data came before it
+
+	failure error // what the handlers beneath returned
+	aborted bool  // they panicked with http.ErrAbortHandler
+}
+
+func newExchange(c *call, w http.ResponseWriter) *exchange {
+	x := &exchange{
+		call:   c,
+		client: c.request.Context(),
+		rule:   c.h.tools.find(c.name),
+		start:  time.Now(),
+	}
+	x.repl = x.client.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	x.reader = readers.Get().(*jsonrpc.ResponseReader)
+	x.reader.Reset(c.message.ID)
+	x.writer.init(x, w)
+	return x
+}
+
+// readers keeps the buffers of response readers from one exchange to the next.
+var readers = sync.Pool{New: func() any { return new(jsonrpc.ResponseReader) }}
+
+// run is the exchange from its first byte to its last.
+func (x *exchange) run(next caddyhttp.Handler) error {
+	ctx := x.trace.start(x.context())
+	defer x.trace.cancel(nil)
+	defer readers.Put(x.reader)
+	defer restoreProxyPlaceholders(x.repl, clearProxyPlaceholders(x.repl))
+
+	x.failure = x.observe(next, x.upstreamRequest(ctx))
+	x.writer.end()
+	s := x.snapshot()
+	x.conclude(s.stage())
+	if s.failed && s.neverLeft() && !s.proxied && !s.headerWritten {
+		// An inner handler refused before any proxy was reached: its error is
+		// Caddy's to render.
+		return x.failure
+	}
+	return x.writer.deliver(x.verdict)
+}
+
+// upstreamRequest returns the request for the upstream: what was admitted, read
+// through the trace, and without what would bring the answer in a form that
+// cannot be read.
+func (x *exchange) upstreamRequest(ctx context.Context) *http.Request {
+	r := x.forward(ctx, &x.trace.body)
+	r.Header["Accept-Encoding"] = []string{"identity"}
+	r.Header.Del("Upgrade") // another protocol would be out of sight
+	return r
+}
+
+// observe calls the handlers beneath. reverse_proxy ends a response that broke
+// off with the panic http.ErrAbortHandler, which is an observation. Any other
+// panic goes on, after the outcome is recorded.
+func (x *exchange) observe(next caddyhttp.Handler, r *http.Request) error {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		x.aborted = true
+		if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares the panic's value too
+			return
+		}
+		s := x.snapshot()
+		x.conclude(s.stage())
+		panic(p)
+	}()
+	return next.ServeHTTP(&x.writer, r)
+}
+
+// snapshot takes what is known at this moment.
+func (x *exchange) snapshot() snapshot {
+	s := snapshot{
+		answered:      x.answered(),
+		gone:          x.client.Err() != nil || x.writer.clientFailed,
+		headerWritten: x.writer.status != 0,
+		broken:        x.aborted || x.failure != nil,
+	}
+	s.read(&x.trace, x.repl, x.failure)
+	return s
+}
+
+// answered reports whether a complete final message with the request's id was
+// read: then it is what counts, whatever happened afterwards.
+func (x *exchange) answered() bool {
+	return isFinal(&x.answer) && x.answer.ID == jsonrpc.IDOurs
+}
+
+func isFinal(a *jsonrpc.Answer) bool {
+	return a.Kind == jsonrpc.Result || a.Kind == jsonrpc.ErrorResponse
+}
+
+// conclude decides what is known of the call and records it, once.
+func (x *exchange) conclude(stage outcome.Stage) {
+	if x.ended {
+		return
+	}
+	x.ended = true
+	x.verdict = outcome.Decide(x.observation(stage))
+	took := time.Since(x.start)
+	countCall(x.verdict, took)
+	x.log(took)
+}
+
+// observation puts what was seen into the terms of the outcome table.
+func (x *exchange) observation(stage outcome.Stage) outcome.Observation {
+	w, a := &x.writer, &x.answer
+	o := outcome.Observation{
+		Stage:   stage,
+		Modern:  x.admission.Revision.Modern,
+		Session: x.request.Header.Get("Mcp-Session-Id") != "",
+
+		Status:    w.status,
+		Challenge: w.challenge,
+		Encoded:   w.encoded,
+		Stream:    w.stream,
+
+		LaterEvent:    x.later,
+		HasResultType: a.HasResultType,
+		ResultType:    a.ResultType,
+		IsError:       a.IsError,
+		RequestState:  a.HasRequestState,
+		TaskID:        a.HasTaskID,
+		Code:          a.Code,
+
+		NotExecutedOnError: x.rule.notExecutedOnError,
+		CodeIsAmbiguous:    x.rule.isAmbiguous(a.Code),
+		Repeated:           x.trace.stopped.Load(),
+	}
+	switch a.Kind {
+	case jsonrpc.Result:
+		o.Message = outcome.Result
+	case jsonrpc.ErrorResponse:
+		o.Message = outcome.Error
+	}
+	switch a.ID {
+	case jsonrpc.IDOurs:
+		o.ID = outcome.Ours
+	case jsonrpc.IDAbsent, jsonrpc.IDNull:
+		o.ID = outcome.Absent
+	}
+	return o
+}
+
+// log writes what an operator must hear of: a call that may or may not have
+// happened, one that could not be sent, and a second delivery.
+func (x *exchange) log(took time.Duration) {
+	if x.trace.stopped.Load() {
+		repeatsStopped.Inc()
+		x.h.logger.Error("stopped a second delivery of a tool call: "+
+			"do not combine request_buffers with lb_retry_match, nor answer a tool call from a second upstream",
+			zap.Object("mcp", x.call), zap.String("upstream", x.upstream()))
+	}
+	text := "ambiguous tool call"
+	switch {
+	case x.verdict.Outcome == outcome.Ambiguous:
+	case x.verdict.Answer == outcome.NotSent:
+		text = "tool call not sent"
+	default:
+		return
+	}
+	fields := []zap.Field{
+		zap.Object("mcp", x.call),
+		zap.Int("status", x.writer.status),
+		zap.String("upstream", x.upstream()),
+		zap.Duration("duration", took),
+	}
+	if x.failure != nil {
+		fields = append(fields, zap.Error(x.failure))
+	}
+	if x.answer.Problem != "" {
+		fields = append(fields, zap.String("problem", x.answer.Problem))
+	}
+	x.h.logger.Warn(text, fields...)
+}
+
+// upstream is the address that a reverse_proxy beneath selected, if one did.
+func (x *exchange) upstream() string {
+	address, _ := x.repl.GetString(proxyUpstream)
+	return address
+}

@@ -1,0 +1,228 @@
+// Package gateway is the Caddy module mcp_gateway. Ahead of reverse_proxy it
+// gives an MCP server's operator two guarantees: the mirrored headers of every
+// request agree with its body, and nobody is told that a tool call did not
+// happen unless that is proven.
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/caddymcp/gateway/mcpheaders"
+)
+
+func init() {
+	caddy.RegisterModule(&Handler{})
+}
+
+// Handler guards an MCP endpoint (Model Context Protocol, Streamable HTTP). It
+// stands ahead of a `reverse_proxy` and does two things.
+//
+// **Admission.** Every POST is parsed strictly and its mirrored headers
+// (`MCP-Protocol-Version`, `Mcp-Method`, `Mcp-Name`) are compared with the
+// body. A request that lies, or that two parsers could read differently, is
+// answered with a JSON-RPC error and never forwarded. The headers are checked;
+// the body is believed.
+//
+// **Outcome.** Every `tools/call` is observed and classified: `committed`,
+// `failed`, `held`, `deferred` or `ambiguous`. A call is `failed` only on proof
+// or on the word of the protocol. A call whose answer was lost is answered with
+// the JSON-RPC error -41010 under HTTP 200, so that nothing on the way repeats
+// it by itself. A call that was never sent is answered with -41011 under HTTP
+// 502: repeating it is safe. The outcome is added to the answer as
+// `result._meta["io.github.caddymcp/outcome"]` or in `error.data`.
+//
+// One call is sent at most once: where the configuration beneath would deliver
+// a request a second time (`request_buffers` with `lb_retry_match`), that
+// attempt is stopped and the call is `ambiguous`.
+//
+// The handler sets these placeholders, for handlers inside it and for logs:
+//
+// Placeholder | Description
+// ------------|-------------
+// `{http.mcp.method}` | The JSON-RPC method of the request
+// `{http.mcp.name}` | The tool, prompt, resource or task that the request names, from its body
+// `{http.mcp.revision}` | The protocol revision of the request
+// `{http.mcp.id}` | The JSON-RPC id as it stands in the request
+// `{http.mcp.args.PATH}` | A string, integer or boolean in the arguments, by name or dotted path
+// `{http.mcp.outcome}` | What is known about a tool call, once it has ended
+// `{http.mcp.observation}` | The row of the outcome table that decided
+// `{http.mcp.refusal}` | Why the request was refused
+//
+// The same values are in the access log, in the object `mcp`.
+type Handler struct {
+	// Whether requests that fail admission are refused: `on` or `off`. With
+	// `off` what would have been refused is logged and counted, and goes on
+	// to the upstream. Default: `on`.
+	Enforce string `json:"enforce,omitempty"`
+
+	// The size up to which a request body is read, in bytes; a larger one is
+	// refused with HTTP 413. Default: 4194304 (4 MiB).
+	MaxBody int64 `json:"max_body,omitempty"`
+
+	// The origins whose scripts may send requests, as `scheme://host[:port]`.
+	// A request with any other `Origin` header is refused with HTTP 403; one
+	// without the header passes. Global placeholders such as `{env.ORIGIN}`
+	// are replaced. Default: none.
+	Origins []string `json:"origins,omitempty"`
+
+	// The protocol revisions that are accepted. A request of another one is
+	// refused with JSON-RPC error -32022. Default: 2025-03-26, 2025-06-18,
+	// 2025-11-25 and 2026-07-28.
+	Revisions []string `json:"revisions,omitempty"`
+
+	// How a header that mirrors a number is compared with the body:
+	// `canonical` wants the one canonical rendering of an integer, `lenient`
+	// compares values, so that 42.0 agrees with 42. Default: `canonical`.
+	NumericMatch string `json:"numeric_match,omitempty"`
+
+	// Whether `Mcp-Name` may carry a name as raw UTF-8: `refuse` or `allow`.
+	// The protocol wants the base64 form, but clients exist that send raw
+	// bytes; with `allow` those are accepted where they equal the name.
+	// Default: `refuse`.
+	RawNames string `json:"raw_names,omitempty"`
+
+	// The size up to which a response of a tool call, or one event of its
+	// stream, is held until it is classified, in bytes. A larger one is
+	// relayed while it is read: it is classified all the same, but not marked
+	// with its outcome. Default: 1048576 (1 MiB).
+	ResponseBuffer int64 `json:"response_buffer,omitempty"`
+
+	// The sum of the request and response bytes that may be held at once by
+	// this handler. Past it new requests are refused with HTTP 503 and
+	// responses are relayed instead of held. Default: 268435456 (256 MiB).
+	MaxHeld int64 `json:"max_held,omitempty"`
+
+	// Error codes that are ambiguous for every tool, although the protocol
+	// defines them as sent before a request is dispatched: -32700, -32600,
+	// -32601, -32602, -32020, -32021, -32022. For servers that send them after
+	// a handler ran.
+	AmbiguousCodes []int64 `json:"ambiguous_codes,omitempty"`
+
+	// What is known about single tools. A name matches by equality first, then
+	// by the longest pattern.
+	Tools []Tool `json:"tools,omitempty"`
+
+	logger *zap.Logger
+	policy mcpheaders.Policy
+	tools  toolTable
+	held   budget
+}
+
+// The values of the options that are words.
+const (
+	on        = "on"
+	off       = "off"
+	canonical = "canonical"
+	lenient   = "lenient"
+	refuse    = "refuse"
+	allow     = "allow"
+)
+
+// The defaults, in bytes.
+const (
+	defaultMaxBody        = 4 << 20
+	defaultResponseBuffer = 1 << 20
+	defaultMaxHeld        = 256 << 20
+)
+
+// CaddyModule returns the Caddy module information.
+func (*Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.mcp_gateway",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision sets up h.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.logger = ctx.Logger()
+	h.setDefaults()
+	if err := h.Validate(); err != nil {
+		return err
+	}
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+
+	h.policy = mcpheaders.Policy{
+		RawNames: h.RawNames == allow,
+		Tools:    exactTools(h.Tools),
+	}
+	if h.NumericMatch == lenient {
+		h.policy.Numeric = mcpheaders.Lenient
+	}
+	for _, o := range h.Origins {
+		origin, err := parseOrigin(o)
+		if err != nil {
+			return err
+		}
+		h.policy.Origins = append(h.policy.Origins, origin)
+	}
+	h.policy.Revisions = h.Revisions
+	h.tools = newToolTable(h.Tools, h.AmbiguousCodes)
+	h.held.limit = h.MaxHeld
+
+	if h.Enforce == off {
+		h.logger.Warn("enforce is off: requests that fail admission are forwarded, not refused")
+	}
+	return nil
+}
+
+func (h *Handler) setDefaults() {
+	setDefault(&h.Enforce, on)
+	setDefault(&h.MaxBody, defaultMaxBody)
+	setDefault(&h.NumericMatch, canonical)
+	setDefault(&h.RawNames, refuse)
+	setDefault(&h.ResponseBuffer, defaultResponseBuffer)
+	setDefault(&h.MaxHeld, defaultMaxHeld)
+	if len(h.Revisions) == 0 {
+		for _, r := range mcpheaders.Revisions() {
+			h.Revisions = append(h.Revisions, r.Name)
+		}
+	}
+}
+
+func setDefault[T comparable](option *T, value T) {
+	var unset T
+	if *option == unset {
+		*option = value
+	}
+}
+
+// ServeHTTP is the path of one request: it is admitted or refused; a tool call
+// is exchanged with the upstream under observation, anything else goes on as
+// it came.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if inside(r) {
+		return next.ServeHTTP(w, r)
+	}
+	c := &call{h: h, request: r}
+	defer c.release()
+	refusal := c.admit()
+	if refusal == nil && r.Method != http.MethodPost {
+		return next.ServeHTTP(w, r)
+	}
+	c.publish()
+	if refusal != nil {
+		c.refused(refusal)
+		if h.Enforce == on {
+			return c.answerRefusal(w, refusal)
+		}
+	}
+	if !c.isToolCall() {
+		return next.ServeHTTP(w, c.forward(c.context(), new(bodyReader)))
+	}
+	return newExchange(c, w).run(next)
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.Validator             = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

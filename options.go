@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/caddymcp/gateway/mcpheaders"
+	"github.com/caddymcp/gateway/outcome"
+)
+
+// Validate ensures that h's configuration makes sense.
+func (h *Handler) Validate() error {
+	words := []struct {
+		option, value string
+		allowed       []string
+	}{
+		{"enforce", h.Enforce, []string{on, off}},
+		{"numeric_match", h.NumericMatch, []string{canonical, lenient}},
+		{"raw_names", h.RawNames, []string{refuse, allow}},
+	}
+	for _, w := range words {
+		if err := checkWord(w.option, w.value, w.allowed); err != nil {
+			return err
+		}
+	}
+	sizes := []struct {
+		option string
+		value  int64
+	}{
+		{"max_body", h.MaxBody},
+		{"response_buffer", h.ResponseBuffer},
+		{"max_held", h.MaxHeld},
+	}
+	for _, s := range sizes {
+		if err := checkSize(s.option, s.value); err != nil {
+			return err
+		}
+	}
+	for _, o := range h.Origins {
+		if _, err := parseOrigin(o); err != nil {
+			return err
+		}
+	}
+	for _, r := range h.Revisions {
+		if err := checkRevision(r); err != nil {
+			return err
+		}
+	}
+	for _, c := range h.AmbiguousCodes {
+		if err := checkAmbiguousCode(c); err != nil {
+			return err
+		}
+	}
+	return checkTools(h.Tools)
+}
+
+// The checks below are those of single values. The Caddyfile runs them where
+// it reads the value, so that its errors name the line.
+
+func checkWord(option, value string, allowed []string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return fmt.Errorf("%s is %q: it must be %s or %s", option, value, allowed[0], allowed[1])
+}
+
+func checkSize(option string, value int64) error {
+	if value > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is %d: it must be a positive number of bytes", option, value)
+}
+
+// parseOrigin replaces the global placeholders of one origin and reads it.
+func parseOrigin(s string) (string, error) {
+	replaced, err := caddy.NewReplacer().ReplaceOrErr(s, true, true)
+	if err != nil {
+		return "", fmt.Errorf("replacing placeholders of origin %q: %w", s, err)
+	}
+	origin, err := mcpheaders.ParseOrigin(replaced)
+	if err != nil {
+		return "", fmt.Errorf("parsing origin %q: %w", replaced, err)
+	}
+	return origin, nil
+}
+
+func checkRevision(name string) error {
+	if _, ok := mcpheaders.Known(name); ok {
+		return nil
+	}
+	var known []string
+	for _, r := range mcpheaders.Revisions() {
+		known = append(known, r.Name)
+	}
+	return fmt.Errorf("revision %q is not known: the known ones are %v", name, known)
+}
+
+func checkAmbiguousCode(code int64) error {
+	if outcome.BeforeDispatch(code) {
+		return nil
+	}
+	return fmt.Errorf("ambiguous_codes: an error with code %d is ambiguous already: only -32700, -32600, -32601, -32602, -32020, -32021 and -32022 are not", code)
+}

@@ -1,0 +1,66 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/caddymcp/gateway/jsonrpc"
+	"github.com/caddymcp/gateway/mcpheaders"
+)
+
+// allowedMethods is what a 405 names in its Allow header (admission row 2).
+const allowedMethods = "POST, GET, DELETE, OPTIONS"
+
+// refused records that the request was refused, or would have been.
+func (c *call) refused(refusal *mcpheaders.Refusal) {
+	c.refusal = refusal.Reason
+	enforced := c.h.Enforce == on
+	countRefusal(refusal.Reason, enforced)
+	text, level := "refused", zapcore.InfoLevel
+	if !enforced {
+		text, level = "would be refused, but enforce is off", zapcore.WarnLevel
+	}
+	if entry := c.h.logger.Check(level, text); entry != nil {
+		entry.Write(
+			zap.String("refusal", refusal.Reason),
+			zap.Int("row", refusal.Row),
+			zap.String("detail", refusal.Text),
+			zap.String("method", c.message.Method),
+			zap.String("remote_ip", clientIP(c.request)),
+			zap.String("uri", c.request.URL.Path),
+		)
+	}
+}
+
+// answerRefusal sends the client the JSON-RPC error of a refusal, with the id
+// of its request as far as that could be read.
+func (c *call) answerRefusal(w http.ResponseWriter, refusal *mcpheaders.Refusal) error {
+	if refusal.Status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", allowedMethods)
+	}
+	if refusal.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	if !c.complete && c.request.ContentLength != 0 && c.request.ProtoMajor == 1 {
+		// net/http reads what is left of a body before it sends the response,
+		// and so would keep a client waiting that stalls, or that waits to be
+		// told to go on. Not on a connection that closes.
+		w.Header().Set("Connection", "close")
+	}
+	data := refusal.AppendData(nil)
+	return writeError(w, refusal.Status, jsonrpc.AppendError(nil, c.message.ID, refusal.Code, refusal.Text, data))
+}
+
+// writeError sends one JSON-RPC error as the whole response.
+func writeError(w http.ResponseWriter, status int, body []byte) error {
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	// An error here means that the client is gone: nothing is left to tell it.
+	_, _ = w.Write(body)
+	return nil
+}

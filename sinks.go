@@ -1,0 +1,196 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/caddymcp/gateway/jsonrpc"
+	"github.com/caddymcp/gateway/outcome"
+)
+
+// unanswered is the sink of an exchange without a response: the gateway
+// answers itself.
+type unanswered struct{ x *exchange }
+
+func (s *unanswered) write([]byte) error { return nil }
+func (s *unanswered) flush() error       { return nil }
+func (s *unanswered) end()               {}
+
+func (s *unanswered) deliver(v outcome.Verdict) error { return s.x.writer.replace(v) }
+
+// held keeps a response back until it is classified. While it is held, its
+// head is not sent either, so that a broken response can be replaced.
+type held struct {
+	w    *responseWriter
+	body []byte
+}
+
+func (s *held) write(p []byte) error {
+	x := s.w.x
+	x.reader.Write(p)
+	if !s.fits(len(p)) {
+		return s.overflow(p)
+	}
+	s.body = append(s.body, p...)
+	return nil
+}
+
+// fits makes room for n more bytes within response_buffer and the budget.
+func (s *held) fits(n int) bool {
+	size, x := len(s.body)+n, s.w.x
+	if int64(size) > x.h.ResponseBuffer {
+		return false
+	}
+	grow := size - cap(s.body)
+	if grow <= 0 {
+		return true
+	}
+	grow = max(grow, cap(s.body), s.declared())
+	if !x.hold(int64(grow)) {
+		return false
+	}
+	s.body = slices.Grow(s.body, cap(s.body)+grow-len(s.body))
+	return true
+}
+
+// declared is the length that the response declares, if it can be held whole.
+func (s *held) declared() int {
+	n, err := strconv.ParseInt(s.w.Header().Get("Content-Length"), 10, 64)
+	if err != nil || n > s.w.x.h.ResponseBuffer {
+		return 0
+	}
+	return int(n) - cap(s.body)
+}
+
+// overflow hands over to another sink: the response is larger than what can
+// be held, and its piece p was read already.
+func (s *held) overflow(p []byte) error {
+	w := s.w
+	if !w.x.reader.Broken() {
+		relay := newRelayed(w)
+		w.sink = relay
+		if err := w.send(s.body); err != nil {
+			return err
+		}
+		return relay.pass(p)
+	}
+	if outcome.Decide(w.x.observation(outcome.Answered)).Answer == outcome.Upstream {
+		// No JSON, and by its status the upstream's answer, like a 401.
+		w.sink = newUntouched(w)
+		if err := w.send(s.body); err != nil {
+			return err
+		}
+		return w.sink.write(p)
+	}
+	// No JSON: it will be replaced, whatever else comes of it.
+	w.sink = &w.unanswered
+	return nil
+}
+
+func (s *held) flush() error { return nil }
+
+func (s *held) end() { s.w.x.answer = s.w.x.reader.Close() }
+
+func (s *held) deliver(v outcome.Verdict) error {
+	if v.Answer != outcome.Upstream {
+		return s.w.replace(v)
+	}
+	header := s.w.Header()
+	before, member, after := s.body, []byte(nil), []byte(nil)
+	if splice := s.w.x.answer.Splice; splice.OK() {
+		start, end, text := splice.Edit(s.w.x.outcomeMember())
+		before, member, after = s.body[:start], text, s.body[end:]
+		dropContentDigests(header)
+	}
+	if header.Get("Trailer") == "" {
+		header.Set("Content-Length", strconv.Itoa(len(before)+len(member)+len(after)))
+	} else {
+		header.Del("Content-Length") // trailers need chunks
+	}
+	s.w.ResponseWriter.WriteHeader(s.w.status)
+	for _, piece := range [...][]byte{before, member, after} {
+		if s.w.send(piece) != nil {
+			break // the client is gone, which is noted
+		}
+	}
+	return nil
+}
+
+// relayed passes on a response that is too large to be held, while it is read.
+// Its last piece is kept back until the outcome is recorded, so that a client
+// never holds an answer whole that nobody has classified.
+type relayed struct {
+	w    *responseWriter
+	last []byte
+}
+
+func newRelayed(w *responseWriter) *relayed {
+	w.ResponseWriter.WriteHeader(w.status)
+	return &relayed{w: w}
+}
+
+func (s *relayed) write(p []byte) error {
+	s.w.x.reader.Write(p)
+	return s.pass(p)
+}
+
+// pass lets a piece through that was read.
+func (s *relayed) pass(p []byte) error {
+	if s.w.x.reader.Broken() {
+		return nil // it will be cut
+	}
+	err := s.w.send(s.last)
+	s.last = append(s.last[:0], p...)
+	return err
+}
+
+func (s *relayed) flush() error { return s.w.push() }
+
+func (s *relayed) end() { s.w.x.answer = s.w.x.reader.Close() }
+
+func (s *relayed) deliver(v outcome.Verdict) error {
+	if v.Answer != outcome.Upstream {
+		// What was passed on must not look complete.
+		panic(http.ErrAbortHandler)
+	}
+	_ = s.w.send(s.last)
+	return nil
+}
+
+// untouched passes on a response that is not read: a redirect, or one in a
+// coding that nobody asked for.
+type untouched struct{ w *responseWriter }
+
+func newUntouched(w *responseWriter) *untouched {
+	w.ResponseWriter.WriteHeader(w.status)
+	return &untouched{w}
+}
+
+func (s *untouched) write(p []byte) error { return s.w.send(p) }
+func (s *untouched) flush() error         { return s.w.push() }
+func (s *untouched) end()                 {}
+
+func (s *untouched) deliver(outcome.Verdict) error {
+	if s.w.x.aborted {
+		panic(http.ErrAbortHandler)
+	}
+	return s.w.x.failure
+}
+
+// replace answers in place of the upstream, whose header was not sent yet.
+func (w *responseWriter) replace(v outcome.Verdict) error {
+	if v.Answer == outcome.Nothing {
+		if w.x.aborted {
+			panic(http.ErrAbortHandler)
+		}
+		w.ResponseWriter.WriteHeader(statusClientGone) // for the access log
+		return nil
+	}
+	dropContent(w.Header())
+	status, code, text := http.StatusOK, codeUnknown, textUnknown
+	if v.Answer == outcome.NotSent {
+		status, code, text = http.StatusBadGateway, codeNotSent, textNotSent
+	}
+	return writeError(w.ResponseWriter, status, jsonrpc.AppendError(nil, w.x.message.ID, code, text, w.x.outcomeData()))
+}

@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"testing"
+
+	"github.com/caddymcp/gateway/outcome"
+)
+
+// The rows are what the hooks, the error and the writer look like in each case
+// that was measured with Caddy v2.11.9; the end-to-end tests produce them.
+func TestStage(t *testing.T) {
+	tests := []struct {
+		name string
+		s    snapshot
+		want outcome.Stage
+	}{
+		// The order of the design.
+		{"1: answered, whatever happened afterwards", snapshot{answered: true, gone: true, headerWritten: true, broken: true, failed: true}, outcome.Answered},
+		{"2: client gone before a header", snapshot{gone: true, getConn: 1}, outcome.ClientGone},
+		{"2: client gone after the header", snapshot{gone: true, headerWritten: true, broken: true, gotConn: 1}, outcome.ClientGone},
+		{"2: client gone, although nothing was sent", snapshot{gone: true, failed: true, getConn: 1}, outcome.ClientGone},
+		{"3: response", snapshot{headerWritten: true, gotConn: 1, wroteHeaders: 1, firstByte: 1}, outcome.Answered},
+		{"3: response cut", snapshot{headerWritten: true, broken: true, gotConn: 1}, outcome.Cut},
+		{"3: header written, then an error", snapshot{headerWritten: true, broken: true, failed: true, getConn: 1}, outcome.Cut},
+
+		// Positive proof that nothing was written.
+		{"4: refused, DNS, TLS: asked for a connection and never got one", snapshot{failed: true, getConn: 1, proxied: true, selected: true}, outcome.NeverConnected},
+		{"4: the same after retries", snapshot{failed: true, getConn: 3, proxied: true, selected: true, retried: true, dialError: true}, outcome.NeverConnected},
+		{"4: the same with the body buffered before", snapshot{failed: true, getConn: 1, proxied: true, selected: true, bodyRead: true}, outcome.NeverConnected},
+		{"4: DialError of a transport without traces", snapshot{failed: true, dialError: true, proxied: true, selected: true}, outcome.NeverConnected},
+		{"4: no upstream available", snapshot{failed: true, proxied: true}, outcome.NeverConnected},
+		{"4: an inner handler refused", snapshot{failed: true}, outcome.NeverConnected},
+		{"4: connected and closed at once, nothing written", snapshot{failed: true, getConn: 1, gotConn: 1, proxied: true, selected: true}, outcome.NeverConnected},
+
+		// No proof.
+		{"5: DialError after a retry", snapshot{failed: true, dialError: true, proxied: true, selected: true, retried: true}, outcome.Sent},
+		{"5: DialError with our body read", snapshot{failed: true, dialError: true, proxied: true, selected: true, bodyRead: true}, outcome.Sent},
+		{"5: silence of a transport that ignores traces", snapshot{failed: true, proxied: true, selected: true}, outcome.Sent},
+		{"5: no upstream available, but the body was read", snapshot{failed: true, proxied: true, bodyRead: true}, outcome.Sent},
+		{"5: wrote headers", snapshot{failed: true, getConn: 1, gotConn: 1, wroteHeaders: 1}, outcome.Sent},
+		{"5: wrote the request", snapshot{failed: true, getConn: 1, gotConn: 1, wroteRequest: 1}, outcome.Sent},
+		{"5: answered before it was written", snapshot{failed: true, getConn: 1, gotConn: 1, firstByte: 1}, outcome.Sent},
+		{"5: wrote headers without a connection that was seen", snapshot{failed: true, getConn: 1, wroteHeaders: 1}, outcome.Sent},
+		{"5: connected by a transport whose hooks prove nothing", snapshot{failed: true, getConn: 1, gotConn: 1, unsure: true}, outcome.Sent},
+		{"5: connected, and a deadline ended the wait", snapshot{failed: true, getConn: 1, gotConn: 1, deadline: true}, outcome.Sent},
+		{"5: a second delivery was stopped", snapshot{failed: true, stopped: true, getConn: 2}, outcome.Sent},
+		{"5: no error and no response", snapshot{getConn: 1}, outcome.Sent},
+		{"5: a panic without a response", snapshot{broken: true, getConn: 1}, outcome.Sent},
+		{"5: nothing at all", snapshot{}, outcome.Sent},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.s.stage(); got != tt.want {
+				t.Errorf("got stage %d, want %d", got, tt.want)
+			}
+		})
+	}
+}

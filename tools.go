@@ -1,0 +1,117 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Tool is what an operator knows about the tools that a pattern matches.
+type Tool struct {
+	// The name of a tool, or the beginning of names followed by `*`.
+	Pattern string `json:"pattern"`
+
+	// Whether a result with `isError` means that the tool did not run. Without
+	// it such a call is `ambiguous`, since most servers also report errors
+	// that way which happened halfway.
+	NotExecutedOnError bool `json:"not_executed_on_error,omitempty"`
+
+	// Error codes that are ambiguous for this tool, in addition to the
+	// handler's.
+	AmbiguousCodes []int64 `json:"ambiguous_codes,omitempty"`
+}
+
+func (t *Tool) prefix() (string, bool) { return strings.CutSuffix(t.Pattern, "*") }
+
+// checkTools wants each pattern once and a star only at a pattern's end.
+func checkTools(tools []Tool) error {
+	seen := make(map[string]bool)
+	for _, t := range tools {
+		if err := checkPattern(t.Pattern); err != nil {
+			return err
+		}
+		if seen[t.Pattern] {
+			return fmt.Errorf("tool %q is configured twice: put its lines into one block", t.Pattern)
+		}
+		seen[t.Pattern] = true
+		for _, c := range t.AmbiguousCodes {
+			if err := checkAmbiguousCode(c); err != nil {
+				return fmt.Errorf("tool %q: %w", t.Pattern, err)
+			}
+		}
+	}
+	return nil
+}
+
+func checkPattern(pattern string) error {
+	if pattern == "" {
+		return fmt.Errorf("a tool needs a name or a pattern")
+	}
+	if i := strings.IndexByte(pattern, '*'); i >= 0 && i != len(pattern)-1 {
+		return fmt.Errorf("tool pattern %q: a star may stand only at the end", pattern)
+	}
+	return nil
+}
+
+// exactTools returns the patterns that are whole names.
+func exactTools(tools []Tool) []string {
+	var names []string
+	for _, t := range tools {
+		if _, isPrefix := t.prefix(); !isPrefix {
+			names = append(names, t.Pattern)
+		}
+	}
+	return names
+}
+
+// toolRule is what applies to one tool: its block and the handler's lines.
+type toolRule struct {
+	notExecutedOnError bool
+	ambiguousCodes     []int64
+}
+
+func (t *toolRule) isAmbiguous(code int64) bool { return slices.Contains(t.ambiguousCodes, code) }
+
+// toolTable finds a tool's rule: by the exact name, then by the longest prefix.
+type toolTable struct {
+	exact    map[string]*toolRule
+	prefixes []prefixRule // longest first
+	fallback *toolRule
+}
+
+type prefixRule struct {
+	prefix string
+	rule   *toolRule
+}
+
+func newToolTable(tools []Tool, ambiguousCodes []int64) toolTable {
+	t := toolTable{
+		exact:    make(map[string]*toolRule),
+		fallback: &toolRule{ambiguousCodes: ambiguousCodes},
+	}
+	for _, tool := range tools {
+		rule := &toolRule{
+			notExecutedOnError: tool.NotExecutedOnError,
+			ambiguousCodes:     slices.Concat(ambiguousCodes, tool.AmbiguousCodes),
+		}
+		if prefix, ok := tool.prefix(); ok {
+			t.prefixes = append(t.prefixes, prefixRule{prefix, rule})
+		} else {
+			t.exact[tool.Pattern] = rule
+		}
+	}
+	slices.SortFunc(t.prefixes, func(a, b prefixRule) int { return len(b.prefix) - len(a.prefix) })
+	return t
+}
+
+func (t *toolTable) find(name string) *toolRule {
+	if rule, ok := t.exact[name]; ok {
+		return rule
+	}
+	for _, p := range t.prefixes {
+		if strings.HasPrefix(name, p.prefix) {
+			return p.rule
+		}
+	}
+	return t.fallback
+}

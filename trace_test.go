@@ -1,0 +1,212 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"testing"
+)
+
+// traced drives a trace as transports do.
+type traced struct {
+	*trace
+	ctx   context.Context
+	hooks *httptrace.ClientTrace
+}
+
+func newTraced(t *testing.T) *traced {
+	t.Helper()
+	tr := new(trace)
+	tr.body.body = []byte("body")
+	ctx := tr.start(context.Background())
+	t.Cleanup(func() { tr.cancel(nil) })
+	return &traced{tr, ctx, httptrace.ContextClientTrace(ctx)}
+}
+
+func (tr *traced) get()  { tr.hooks.GetConn("") }
+func (tr *traced) dial() { tr.hooks.ConnectStart("", "") }
+func (tr *traced) wrote() {
+	tr.hooks.WroteHeaders()
+	tr.hooks.WroteRequest(httptrace.WroteRequestInfo{})
+}
+func (tr *traced) first() { tr.hooks.GotFirstResponseByte() }
+func (tr *traced) read()  { _, _ = io.ReadAll(&tr.body) }
+
+// got hands over a connection and reports whether it was closed.
+func (tr *traced) got(t *testing.T) (closed bool) {
+	t.Helper()
+	conn := tcpConn(t)
+	tr.hooks.GotConn(httptrace.GotConnInfo{Conn: conn})
+	_, err := conn.Write(nil)
+	return errors.Is(err, net.ErrClosed)
+}
+
+func tcpConn(t *testing.T) net.Conn {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(); peer.Close() })
+	return conn
+}
+
+func TestGuard(t *testing.T) {
+	t.Run("one attempt passes", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.get()
+		tr.dial()
+		tr.got(t)
+		tr.read()
+		tr.wrote()
+		tr.first()
+		mustPass(t, tr)
+	})
+	t.Run("a dial that failed before does not count", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.get()
+		tr.dial()
+		tr.get()
+		tr.dial()
+		tr.got(t)
+		tr.read()
+		mustPass(t, tr)
+	})
+	t.Run("a connection that was had but carried nothing does not count", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.get()
+		tr.got(t)
+		tr.get()
+		tr.got(t)
+		tr.read()
+		mustPass(t, tr)
+	})
+	t.Run("a body that was buffered first is carried once", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.read()
+		tr.get()
+		if tr.got(t) {
+			t.Error("the first connection was closed")
+		}
+		tr.wrote()
+		mustPass(t, tr)
+		tr.get()
+		if !tr.got(t) {
+			t.Error("the second connection was left open")
+		}
+		mustStop(t, tr)
+	})
+	t.Run("an inner forward_auth is not an attempt", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.get()
+		tr.got(t)
+		tr.wrote()
+		tr.first()
+		tr.get()
+		tr.got(t)
+		tr.read()
+		mustPass(t, tr)
+	})
+	t.Run("an inner forward_auth ahead of a body that is buffered is not an attempt", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.get()
+		tr.got(t)
+		tr.wrote()
+		tr.first()
+		tr.read()
+		tr.get()
+		tr.got(t)
+		mustPass(t, tr)
+	})
+	t.Run("a second delivery is stopped", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.get()
+		tr.got(t)
+		tr.read()
+		tr.wrote()
+		tr.get()
+		if !tr.got(t) {
+			t.Error("the second connection was left open")
+		}
+		mustStop(t, tr)
+	})
+	t.Run("a second delivery after a failed dial is stopped", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.get()
+		tr.got(t)
+		tr.read()
+		tr.get()
+		tr.dial()
+		tr.get()
+		if !tr.got(t) {
+			t.Error("the second connection was left open")
+		}
+		mustStop(t, tr)
+	})
+	t.Run("a shared HTTP/2 connection without TLS stays open", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.get()
+		tr.got(t)
+		tr.read()
+		tr.get() // net/http's transport
+		tr.get() // its HTTP/2 one
+		if tr.got(t) {
+			t.Error("a connection that others share was closed")
+		}
+		mustStop(t, tr)
+	})
+}
+
+func mustPass(t *testing.T, tr *traced) {
+	t.Helper()
+	if tr.stopped.Load() || tr.ctx.Err() != nil {
+		t.Errorf("stopped although the body is delivered once: %v", context.Cause(tr.ctx))
+	}
+}
+
+func mustStop(t *testing.T, tr *traced) {
+	t.Helper()
+	if !tr.stopped.Load() {
+		t.Error("not stopped")
+	}
+	// reverse_proxy gives up at once upon a cancelled context, and only then.
+	if cause := context.Cause(tr.ctx); !errors.Is(cause, errRepeat) || !errors.Is(cause, context.Canceled) {
+		t.Errorf("the context ended with %v, want the guard's error wrapping context.Canceled", cause)
+	}
+}
+
+func TestWhichConnectionsProveWrites(t *testing.T) {
+	tcp := tcpConn(t)
+	tests := []struct {
+		name  string
+		conn  net.Conn
+		asked int32
+		want  bool
+	}{
+		{"TCP", tcp, 1, true},
+		{"TCP, another request's dial", tcp, 0, true},
+		{"TCP, shared HTTP/2", tcp, 2, false},
+		{"TLS", tls.Client(tcp, &tls.Config{ServerName: "a"}), 1, true},
+		{"unix", &net.UnixConn{}, 1, true},
+		{"any other, like HTTP/3's", struct{ net.Conn }{tcp}, 1, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := provesWrites(tt.conn, tt.asked); got != tt.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
