@@ -400,8 +400,11 @@ func equalStrings(a, b []byte) bool {
 // shortText returns the string that was read, if it has at most maxText bytes.
 func (r *ResponseReader) shortText() string {
 	text, ok := r.text()
-	if !ok || len(text) > maxText {
+	switch {
+	case !ok || len(text) > maxText:
 		return ""
+	case string(text) == "complete": // the usual one, without an allocation
+		return "complete"
 	}
 	return string(text)
 }

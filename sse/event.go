@@ -14,8 +14,8 @@ type Event struct {
 	// HasData says that there is a data field. A client dispatches nothing without one.
 	HasData bool
 
-	// HasID says that there is an id field that clients store: one without a NUL. It counts in an event without data
-	// too, and where DropID left out its name.
+	// HasID says that there is an id field from which a client can resume the stream: with a value that is not empty,
+	// which would reset it, and holds no NUL. It counts in an event without data too.
 	HasID bool
 
 	// Oversize says that the lines before the blank line are longer than the Splitter's Limit.

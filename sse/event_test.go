@@ -108,7 +108,7 @@ func TestEditOversize(t *testing.T) {
 func TestEditRanges(t *testing.T) {
 	for _, c := range testCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			for _, s := range readReference(c.stream(), false).segments {
+			for _, s := range readReference(c.stream()).segments {
 				if !s.hasData {
 					continue
 				}
@@ -130,7 +130,7 @@ func TestEditRanges(t *testing.T) {
 func checkEdit(s segment, start, end int, text string) error {
 	e := Event{Raw: s.raw}
 	edited := e.Edit(nil, int64(start), int64(end), []byte(text))
-	got := readReference(append([]byte("\n"), edited...), false) // not at the head, where a byte order mark would count
+	got := readReference(append([]byte("\n"), edited...)) // not at the head, where a byte order mark would count
 	if len(got.segments) != 2 || len(got.tail) > 0 {
 		return fmt.Errorf("%q is not one event", edited)
 	}
@@ -165,7 +165,7 @@ func FuzzEdit(f *testing.F) {
 		if strings.ContainsAny(text, "\r\n") {
 			t.SkipNow()
 		}
-		for _, s := range readReference(stream, false).segments {
+		for _, s := range readReference(stream).segments {
 			if !s.hasData {
 				continue
 			}

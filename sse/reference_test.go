@@ -73,7 +73,7 @@ func (s *segment) addData(value []byte) {
 	s.hasData = true
 }
 
-func readReference(stream []byte, dropID bool) reference {
+func readReference(stream []byte) reference {
 	var (
 		r      reference
 		cur    segment
@@ -113,14 +113,8 @@ func readReference(stream []byte, dropID bool) reference {
 			cur.typ = string(value)
 		}
 		if complete && string(name) == "id" && !bytes.Contains(value, []byte{0}) {
-			cur.hasID = true
+			cur.hasID = cur.hasID || len(value) > 0
 			lastID = string(value)
-		}
-		if dropID && colon && string(name) == "id" {
-			l.text = l.text[len("id"):]
-		}
-		if dropID && !known && (string(name) == "i" || string(name) == "id") {
-			r.kept = len(name)
 		}
 		cur.raw = append(append(cur.raw, l.text...), l.end...)
 	}

@@ -4,10 +4,7 @@
 // pieces it arrives, and hands on every byte: what a client would dispatch is known, what it receives is unchanged.
 package sse
 
-import (
-	"bytes"
-	"strings"
-)
+import "bytes"
 
 // Splitter cuts a byte stream into pieces that can be relayed. The zero value with a Limit is ready for the first
 // byte of a stream. A Splitter serves one stream and is not safe for concurrent use.
@@ -15,11 +12,6 @@ type Splitter struct {
 	// Limit is how many bytes of an incomplete event, or of an incomplete comment outside of events, are held. With
 	// 0 nothing is held: every event is oversize.
 	Limit int
-
-	// DropID leaves the names of id fields out of everything that is handed out. That makes comments of their lines,
-	// and a client has no place to resume the stream from. The line breaks must stay: a CR before the line and an LF
-	// after it would become one. An id line without a colon stays too: it only resets the id.
-	DropID bool
 
 	held  []byte // the head of what is incomplete: an event, a comment line or a byte order mark
 	torn  bool   // the bytes before held were handed out although their event or comment is incomplete
@@ -33,7 +25,7 @@ type Splitter struct {
 // Handler receives the pieces of a stream in their order. Slices and events are valid only during the call.
 //
 // What Pass, Event.Raw and Overflow hand over, and the tail that is still held, are together the stream, every byte
-// once, without the names that DropID leaves out. Data repeats bytes that are also in one of them.
+// once. Data repeats bytes that are also in one of them.
 type Handler interface {
 	// Data takes the next piece of the current event's data as soon as it is there, with a line feed between two data
 	// lines. Whether it is the data of a message shows only in the Event that follows.
@@ -58,6 +50,7 @@ type line struct {
 	name  [len("event")]byte // the head of its field name; a longer name is none that matters
 	n     int                // how many bytes of name are set
 	colon bool               // the colon is the last byte that was read: one space after it is not part of the value
+	value bool               // the value is not empty
 	nul   bool               // the value holds a NUL
 }
 
@@ -101,12 +94,8 @@ func (s *Splitter) Split(p []byte, on Handler) {
 				s.pass(p[from:i], on)
 				from, s.open = i, true
 			}
-			unknown := s.line.field == unnamed
 			s.text(p[i:end], on)
 			i = end
-			if s.DropID && unknown && s.line.field == id {
-				from += s.dropName(p[from:i], on)
-			}
 		}
 		if i == len(p) {
 			break
@@ -179,9 +168,10 @@ func (s *Splitter) text(p []byte, on Handler) {
 			on.Data(p)
 		}
 	case event:
-		t := s.event.Type
-		s.event.Type = append(t, p[:min(len(p), maxType-len(t))]...)
+		room := maxType - len(s.event.Type)
+		s.event.Type = append(s.event.Type, p[:min(len(p), room)]...)
 	case id:
+		l.value = l.value || len(p) > 0
 		l.nul = l.nul || bytes.IndexByte(p, 0) >= 0
 	}
 }
@@ -212,7 +202,7 @@ func (s *Splitter) endLine(on Handler) {
 	if s.line.field == unnamed && !s.line.blank() {
 		s.named(on)
 	}
-	if s.line.field == id && !s.line.nul {
+	if s.line.field == id && s.line.value && !s.line.nul {
 		s.event.HasID = true
 	}
 }
@@ -258,17 +248,14 @@ func (s *Splitter) pass(p []byte, on Handler) {
 
 // hold adds p to what is held, or hands both out if that exceeds the limit.
 func (s *Splitter) hold(p []byte, on Handler) {
-	kept := s.undecided()
-	if !s.torn && len(s.held)+len(p)-kept <= s.Limit {
+	if !s.torn && len(s.held)+len(p) <= s.Limit {
 		s.held = append(s.held, p...)
 		return
 	}
 	s.torn = true
-	inHeld := max(0, kept-len(p))
-	s.spill(s.held[:len(s.held)-inHeld], on)
-	s.spill(p[:len(p)-(kept-inHeld)], on)
-	s.held = append(s.held[:0], s.line.name[:kept]...)
-	s.line.at = 0
+	s.spill(s.held, on)
+	s.spill(p, on)
+	s.held, s.line.at = s.held[:0], 0
 }
 
 // spill hands out bytes of an incomplete event or comment.
@@ -280,26 +267,6 @@ func (s *Splitter) spill(p []byte, on Handler) {
 	default:
 		on.Pass(p)
 	}
-}
-
-// undecided returns how many bytes the current line has if they may be the name of an id field to be dropped, else 0.
-func (s *Splitter) undecided() int {
-	if l := &s.line; s.DropID && l.field == unnamed && strings.HasPrefix("id", string(l.name[:l.n])) {
-		return l.n
-	}
-	return 0
-}
-
-// dropName takes the name of the current line, an id field, out of what is held and of p, the bytes after that. It
-// returns how much of p is dealt with.
-func (s *Splitter) dropName(p []byte, on Handler) int {
-	before := s.line.at - len(s.held) // bytes of p; less than 0 if the name begins in held
-	if before > 0 {
-		s.hold(p[:before], on)
-	} else {
-		s.held = s.held[:s.line.at]
-	}
-	return before + len("id")
 }
 
 // blank reports whether nothing of the line was read.

@@ -118,8 +118,8 @@ func (r *recorder) checkSegments(limit int, want []segment) error {
 }
 
 // run splits the stream cut at the given places and checks the result.
-func run(stream []byte, limit int, dropID bool, want reference, cuts ...int) error {
-	s := Splitter{Limit: limit, DropID: dropID}
+func run(stream []byte, limit int, want reference, cuts ...int) error {
+	s := Splitter{Limit: limit}
 	var r recorder
 	at := 0
 	for _, cut := range append(cuts, len(stream)) {
@@ -127,7 +127,7 @@ func run(stream []byte, limit int, dropID bool, want reference, cuts ...int) err
 		at = cut
 	}
 	if err := r.check(&s, want); err != nil {
-		return fmt.Errorf("limit %d, dropping ids: %v, cut at %v: %w", limit, dropID, cuts, err)
+		return fmt.Errorf("limit %d, cut at %v: %w", limit, cuts, err)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func TestReference(t *testing.T) {
 			if len(want) > 0 {
 				t.Errorf("no event for %+v", want)
 			}
-			if tail := readReference(c.stream(), false).tail; c.Tail != nil && string(tail) != *c.Tail {
+			if tail := readReference(c.stream()).tail; c.Tail != nil && string(tail) != *c.Tail {
 				t.Errorf("tail %q, want %q", tail, *c.Tail)
 			}
 		})
@@ -168,13 +168,11 @@ func TestSplit(t *testing.T) {
 	for _, c := range testCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			stream := c.stream()
-			for _, dropID := range []bool{false, true} {
-				want := readReference(stream, dropID)
-				for a := range len(stream) + 1 {
-					for b := a; b <= len(stream); b++ {
-						if err := run(stream, noLimit, dropID, want, a, b); err != nil {
-							t.Fatal(err)
-						}
+			want := readReference(stream)
+			for a := range len(stream) + 1 {
+				for b := a; b <= len(stream); b++ {
+					if err := run(stream, noLimit, want, a, b); err != nil {
+						t.Fatal(err)
 					}
 				}
 			}
@@ -182,40 +180,9 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestDropID reads what is left as a client would: the same events, and no id to resume from.
-func TestDropID(t *testing.T) {
-	for _, c := range testCases(t) {
-		t.Run(c.Name, func(t *testing.T) {
-			if err := checkDropID(c.stream()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-func checkDropID(stream []byte) error {
-	s := Splitter{Limit: noLimit, DropID: true}
-	var r recorder
-	s.Split(stream, &r)
-	var left []byte
-	for _, g := range r.got.segments {
-		left = append(left, g.raw...)
-	}
-	got, want := clientEvents(left), clientEvents(stream)
-	if len(got) != len(want) {
-		return fmt.Errorf("%q makes %d events, want %d", left, len(got), len(want))
-	}
-	for i, w := range want {
-		if g := got[i]; g.typ != w.typ || !bytes.Equal(g.data, w.data) || g.lastID != "" {
-			return fmt.Errorf("event %d of %q is %q, %q with id %q, want %q, %q without", i, left, g.typ, g.data, g.lastID, w.typ, w.data)
-		}
-	}
-	return nil
-}
-
 // clientEvents returns the events that a client dispatches.
 func clientEvents(stream []byte) []segment {
-	return slices.DeleteFunc(readReference(stream, false).segments, func(s segment) bool { return !s.hasData })
+	return slices.DeleteFunc(readReference(stream).segments, func(s segment) bool { return !s.hasData })
 }
 
 // TestSplitAtOnce sends every stream byte by byte and asks after each byte for all that it completes: nothing waits
@@ -224,15 +191,13 @@ func TestSplitAtOnce(t *testing.T) {
 	for _, c := range testCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			stream := c.stream()
-			for _, dropID := range []bool{false, true} {
-				for _, limit := range []int{0, 1, 7, noLimit} {
-					s := Splitter{Limit: limit, DropID: dropID}
-					var r recorder
-					for i := range stream {
-						s.Split(stream[i:i+1], &r)
-						if err := r.check(&s, readReference(stream[:i+1], dropID)); err != nil {
-							t.Fatalf("limit %d, dropping ids: %v, after %q: %v", limit, dropID, stream[:i+1], err)
-						}
+			for _, limit := range []int{0, 1, 7, noLimit} {
+				s := Splitter{Limit: limit}
+				var r recorder
+				for i := range stream {
+					s.Split(stream[i:i+1], &r)
+					if err := r.check(&s, readReference(stream[:i+1])); err != nil {
+						t.Fatalf("limit %d, after %q: %v", limit, stream[:i+1], err)
 					}
 				}
 			}
@@ -246,13 +211,11 @@ func TestSplitLimit(t *testing.T) {
 	for _, c := range testCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
 			stream := c.stream()
-			for _, dropID := range []bool{false, true} {
-				want := readReference(stream, dropID)
-				for limit := range len(stream) + 1 {
-					for cut := range len(stream) + 1 {
-						if err := run(stream, limit, dropID, want, cut); err != nil {
-							t.Fatal(err)
-						}
+			want := readReference(stream)
+			for limit := range len(stream) + 1 {
+				for cut := range len(stream) + 1 {
+					if err := run(stream, limit, want, cut); err != nil {
+						t.Fatal(err)
 					}
 				}
 			}
@@ -322,20 +285,18 @@ func TestSplitMemory(t *testing.T) {
 	const limit = 4096
 	piece := bytes.Repeat([]byte("x"), 1000)
 	for _, head := range []string{"data: ", "event: ", "id: ", "retry: ", ": ", "x", "\n", "data: 1\n: "} {
-		for _, dropID := range []bool{false, true} {
-			s := Splitter{Limit: limit, DropID: dropID}
-			var d discard
-			s.Split([]byte(head), &d)
-			for range 10_000 {
-				s.Split(piece, &d)
-				if len(s.held) > limit || cap(s.held) > 2*limit || cap(s.event.Type) > 2*maxType {
-					t.Fatalf("after %q, dropping ids: %v: %d bytes held, %d allocated, type %d", head, dropID,
-						len(s.held), cap(s.held), cap(s.event.Type))
-				}
+		s := Splitter{Limit: limit}
+		var d discard
+		s.Split([]byte(head), &d)
+		for range 10_000 {
+			s.Split(piece, &d)
+			if len(s.held) > limit || cap(s.held) > 2*limit || cap(s.event.Type) > 2*maxType {
+				t.Fatalf("after %q: %d bytes held, %d allocated, type %d", head,
+					len(s.held), cap(s.held), cap(s.event.Type))
 			}
-			if d.bytes < 9_000_000 {
-				t.Errorf("after %q, dropping ids: %v: %d bytes handed out", head, dropID, d.bytes)
-			}
+		}
+		if d.bytes < 9_000_000 {
+			t.Errorf("after %q: %d bytes handed out", head, d.bytes)
 		}
 	}
 }
@@ -344,28 +305,26 @@ func TestSplitMemory(t *testing.T) {
 // have grown.
 func TestSplitAllocs(t *testing.T) {
 	stream := bytes.Repeat([]byte(": ping\n\nevent: message\r\nid: 5\ndata: {\ndata: \"a\": 1}\n\nevent: other\ndata: 1\n\n"), 300)
-	for _, dropID := range []bool{false, true} {
-		s := Splitter{Limit: 1 << 16, DropID: dropID}
-		var d discard
-		size := 0
-		allocs := testing.AllocsPerRun(200, func() {
-			size = size%200 + 1
-			for piece := range slices.Chunk(stream, size) {
-				s.Split(piece, &d)
-			}
-		})
-		if allocs != 0 {
-			t.Errorf("dropping ids: %v: %v allocations for %d bytes", dropID, allocs, len(stream))
+	s := Splitter{Limit: 1 << 16}
+	var d discard
+	size := 0
+	allocs := testing.AllocsPerRun(200, func() {
+		size = size%200 + 1
+		for piece := range slices.Chunk(stream, size) {
+			s.Split(piece, &d)
 		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations for %d bytes", allocs, len(stream))
 	}
 }
 
 // FuzzSplit cuts any stream in any way.
 func FuzzSplit(f *testing.F) {
 	for i, c := range testCases(f) {
-		f.Add(c.stream(), []byte{byte(i)%5 + 1}, uint16(i), i%2 == 0)
+		f.Add(c.stream(), []byte{byte(i)%5 + 1}, uint16(i))
 	}
-	f.Fuzz(func(t *testing.T, stream, sizes []byte, limit uint16, dropID bool) {
+	f.Fuzz(func(t *testing.T, stream, sizes []byte, limit uint16) {
 		var cuts []int
 		at := 0
 		for i := 0; len(sizes) > 0; i++ {
@@ -375,10 +334,7 @@ func FuzzSplit(f *testing.F) {
 			}
 			cuts = append(cuts, at)
 		}
-		if err := run(stream, int(limit), dropID, readReference(stream, dropID), cuts...); err != nil {
-			t.Fatal(err)
-		}
-		if err := checkDropID(stream); err != nil {
+		if err := run(stream, int(limit), readReference(stream), cuts...); err != nil {
 			t.Fatal(err)
 		}
 	})
