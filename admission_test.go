@@ -235,3 +235,17 @@ func TestEarlyData(t *testing.T) {
 		t.Errorf("a list: got %d", got.StatusCode)
 	}
 }
+
+// An inner handler that drops the connection before any proxy is reached is
+// left to do so, like one that refuses.
+func TestInnerAbort(t *testing.T) {
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp\nhandle {\nabort\n}"})
+	request, _ := http.NewRequest(http.MethodPost, site.URL+"/mcp", strings.NewReader(toolCall("refund", "{}")))
+	request.Header = http.Header{"Content-Type": {"application/json"}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"refund"}}
+	if response, err := incaddy.Client(t, false).Do(request); err == nil {
+		t.Errorf("got an answer: %s", text(t, response))
+	}
+	if mcp := site.Log.Access(t, "/mcp").MCP; mcp.Outcome != "failed" || mcp.Observation != "never_connected" {
+		t.Errorf("logged as %+v", mcp)
+	}
+}

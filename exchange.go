@@ -63,8 +63,11 @@ func (x *exchange) run(next caddyhttp.Handler) error {
 	s := x.snapshot()
 	x.conclude(s.stage())
 	if s.failed && s.neverLeft() && !s.proxied && !s.headerWritten {
-		// An inner handler refused before any proxy was reached: its error is
-		// Caddy's to render.
+		// An inner handler refused before any proxy was reached: its error, or
+		// its wish to drop the connection, is Caddy's to carry out.
+		if x.aborted {
+			panic(http.ErrAbortHandler)
+		}
 		return x.failure
 	}
 	return x.writer.deliver(x.verdict)
@@ -108,6 +111,7 @@ func (x *exchange) snapshot() snapshot {
 		headerWritten: x.writer.status != 0,
 		broken:        x.aborted || x.failure != nil,
 	}
+	s.failed = s.broken
 	s.read(&x.trace, x.repl, x.failure)
 	return s
 }

@@ -17,7 +17,7 @@ type snapshot struct {
 	gone          bool // the client went away
 	headerWritten bool // a final response header came from beneath
 	broken        bool // the layer beneath panicked or failed after that
-	failed        bool // an error came back
+	failed        bool // an error or a panic came back
 	stopped       bool // a second delivery was stopped
 
 	getConn, gotConn                      int32
@@ -89,7 +89,6 @@ func (s *snapshot) read(t *trace, repl *caddy.Replacer, err error) {
 	s.bodyRead = t.body.read.Load()
 
 	if err != nil {
-		s.failed = true
 		_, s.dialError = errors.AsType[reverseproxy.DialError](err)
 		s.deadline = errors.Is(err, context.DeadlineExceeded)
 	}

@@ -210,3 +210,29 @@ func TestWhichConnectionsProveWrites(t *testing.T) {
 		})
 	}
 }
+
+// FastCGI dials without asking the trace for a connection, and delivers in
+// silence. Name servers are dialled that way too, and get no request.
+func TestDialOutsideOfTheTrace(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		asked   bool
+		network string
+		err     error
+		want    int32
+	}{
+		{"connected", false, "tcp", nil, 1},
+		{"refused", false, "tcp", errors.New("refused"), 0},
+		{"a name server", false, "udp4", nil, 0},
+		{"a transport that reports", true, "tcp", nil, 0},
+	} {
+		tr := newTraced(t)
+		if tt.asked {
+			tr.get()
+		}
+		tr.hooks.ConnectDone(tt.network, "", tt.err)
+		if got := tr.gotConn.Load(); got != tt.want || tr.unsure.Load() != (tt.want > 0) {
+			t.Errorf("%s: %d connections, unsure %v", tt.name, got, tr.unsure.Load())
+		}
+	}
+}
