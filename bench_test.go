@@ -24,7 +24,7 @@ const benchAnswer = `{"jsonrpc":"2.0","id":17,"result":{"content":[{"type":"text
 // that fires the hooks of a transport and answers from memory stands for
 // reverse_proxy.
 func BenchmarkToolCall(b *testing.B) {
-	benchmarkCall(b, func(ctx context.Context, h *Handler) caddyhttp.Handler {
+	benchmarkCall(b, func(h *Handler) caddyhttp.Handler {
 		return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 			return h.ServeHTTP(w, r, caddyhttp.HandlerFunc(benchUpstream))
 		})
@@ -33,7 +33,7 @@ func BenchmarkToolCall(b *testing.B) {
 
 // BenchmarkWithoutGateway is the same without the handler.
 func BenchmarkWithoutGateway(b *testing.B) {
-	benchmarkCall(b, func(context.Context, *Handler) caddyhttp.Handler { return caddyhttp.HandlerFunc(benchUpstream) })
+	benchmarkCall(b, func(*Handler) caddyhttp.Handler { return caddyhttp.HandlerFunc(benchUpstream) })
 }
 
 func benchUpstream(w http.ResponseWriter, r *http.Request) error {
@@ -58,14 +58,14 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 
-func benchmarkCall(b *testing.B, chain func(context.Context, *Handler) caddyhttp.Handler) {
+func benchmarkCall(b *testing.B, chain func(*Handler) caddyhttp.Handler) {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	defer cancel()
 	h := new(Handler)
 	if err := h.Provision(ctx); err != nil {
 		b.Fatal(err)
 	}
-	handler := chain(ctx, h)
+	handler := chain(h)
 	header := http.Header{
 		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "User-Agent": {"bench"},
 		"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"create_refund"},
