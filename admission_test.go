@@ -249,3 +249,15 @@ func TestInnerAbort(t *testing.T) {
 		t.Errorf("logged as %+v", mcp)
 	}
 }
+
+// Another protocol on the same connection would carry calls that nobody checks.
+func TestNoProtocolSwitch(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp\nreverse_proxy " + up.addr()})
+	request, _ := http.NewRequest(http.MethodGet, site.URL+"/mcp", nil)
+	request.Header = http.Header{"Connection": {"Upgrade, HTTP2-Settings"}, "Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABk"}}
+	text(t, do(t, request))
+	if got := up.one(t).header; got.Get("Upgrade") != "" || got.Get("Http2-Settings") != "" {
+		t.Errorf("the upstream received %v", got)
+	}
+}

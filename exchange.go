@@ -79,7 +79,6 @@ func (x *exchange) run(next caddyhttp.Handler) error {
 func (x *exchange) upstreamRequest(ctx context.Context) *http.Request {
 	r := x.forward(ctx, &x.trace.body)
 	r.Header["Accept-Encoding"] = []string{"identity"}
-	r.Header.Del("Upgrade") // another protocol would be out of sight
 	return r
 }
 

@@ -201,6 +201,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if inside(r) {
 		return next.ServeHTTP(w, r)
 	}
+	// What goes on after a switch of protocols would pass unseen; MCP has none.
+	r.Header.Del("Upgrade")
+	r.Header.Del("Http2-Settings")
 	c := &call{h: h, request: r}
 	defer c.release()
 	refusal := c.admit()

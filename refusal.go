@@ -28,9 +28,9 @@ func (c *call) refused(refusal *mcpheaders.Refusal) {
 			zap.String("refusal", refusal.Reason),
 			zap.Int("row", refusal.Row),
 			zap.String("detail", refusal.Text),
-			zap.String("method", c.message.Method),
+			zap.String("method", shorten(c.message.Method)),
 			zap.String("remote_ip", clientIP(c.request)),
-			zap.String("uri", c.request.URL.Path),
+			zap.String("uri", shorten(c.request.URL.Path)),
 		)
 	}
 }
