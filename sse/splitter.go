@@ -114,8 +114,8 @@ func (s *Splitter) Split(p []byte, on Handler) {
 }
 
 // Held returns the tail of the stream that was not handed out: the head of an event, of a comment or of a byte order
-// mark that never became complete. It is torn if bytes before the tail were handed out although they belong to the
-// same event or comment; whatever is written after them would continue their line.
+// mark that never became complete. It is torn if bytes of the same event or comment were handed out already: then the
+// tail is empty, and whatever is written next would continue their line.
 func (s *Splitter) Held() (tail []byte, torn bool) {
 	return s.held, s.torn
 }
