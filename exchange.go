@@ -110,7 +110,7 @@ func (x *exchange) snapshot() snapshot {
 		headerWritten: x.writer.status != 0,
 		broken:        x.aborted || x.failure != nil,
 	}
-	s.failed = s.broken
+	s.failed, s.panicked = s.broken, x.aborted
 	s.read(&x.trace, x.repl, x.failure)
 	return s
 }

@@ -150,7 +150,7 @@ func (s *relayed) flush() error { return s.w.push() }
 func (s *relayed) end() { s.w.x.answer = s.w.x.reader.Close() }
 
 func (s *relayed) deliver(v outcome.Verdict) error {
-	if v.Answer != outcome.Upstream {
+	if v.Answer != outcome.Upstream || s.w.x.reader.Broken() {
 		// What was passed on must not look complete.
 		panic(http.ErrAbortHandler)
 	}

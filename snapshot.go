@@ -18,11 +18,13 @@ type snapshot struct {
 	headerWritten bool // a final response header came from beneath
 	broken        bool // the layer beneath panicked or failed after that
 	failed        bool // an error or a panic came back
+	panicked      bool // it was a panic
 	stopped       bool // a second delivery was stopped
 
 	getConn, gotConn                      int32
 	wroteHeaders, wroteRequest, firstByte int32
-	unsure                                bool // a connection's hooks prove nothing about its bytes
+	dials                                 int32 // connections made, less those whose handshake failed
+	unsure                                bool  // a connection's hooks prove nothing about its bytes
 	bodyRead                              bool
 
 	dialError bool // the error is a reverseproxy.DialError
@@ -30,6 +32,7 @@ type snapshot struct {
 	proxied   bool // a reverse_proxy ran
 	selected  bool // it selected an upstream
 	retried   bool // it made more than one attempt
+	responded bool // an upstream answered it
 }
 
 // stage classifies a snapshot, in the order of the design.
@@ -55,13 +58,18 @@ func (s *snapshot) stage() outcome.Stage {
 // ignores traces delivers in silence.
 func (s *snapshot) nothingWritten() bool {
 	switch {
-	case s.stopped, s.wroteHeaders > 0, s.wroteRequest > 0, s.firstByte > 0:
+	case s.stopped, s.responded, s.wroteHeaders > 0, s.wroteRequest > 0, s.firstByte > 0:
 		return false
 	case s.gotConn > 0:
 		// A connection was had and not written to. On HTTP/1 an error comes
 		// back only after the writer is done, which always fires a hook; on
 		// HTTP/2 likewise, except when a context ends the wait early.
-		return !s.unsure && !s.deadline
+		// A panic does not wait for the writer either.
+		return !s.unsure && !s.deadline && !s.panicked
+	case s.getConn > 0 && s.dials > 0:
+		// A connection was made that the trace was not handed: by a transport
+		// that is silent, beside one that is not.
+		return false
 	case s.getConn > 0:
 		// The transport reports to the trace, and never had a connection.
 		return true
@@ -85,6 +93,7 @@ func (s *snapshot) read(t *trace, repl *caddy.Replacer, err error) {
 	s.stopped = t.stopped.Load()
 	s.getConn, s.gotConn = t.getConn.Load(), t.gotConn.Load()
 	s.wroteHeaders, s.wroteRequest, s.firstByte = t.wroteHeaders.Load(), t.wroteRequest.Load(), t.firstByte.Load()
+	s.dials = t.dials.Load()
 	s.unsure = t.unsure.Load()
 	s.bodyRead = t.body.read.Load()
 
@@ -97,18 +106,20 @@ func (s *snapshot) read(t *trace, repl *caddy.Replacer, err error) {
 	s.proxied = proxied
 	s.retried = proxied && retries != 0
 	_, s.selected = repl.Get(proxyUpstream)
+	_, s.responded = repl.Get(proxyLatency)
 }
 
 // The placeholders by which reverse_proxy tells what it did.
 const (
 	proxyRetries  = "http.reverse_proxy.retries"
 	proxyUpstream = "http.reverse_proxy.upstream.address"
+	proxyLatency  = "http.reverse_proxy.upstream.latency" // set by an answer
 )
 
 // clearProxyPlaceholders clears what a reverse_proxy further out (forward_auth)
 // left in the placeholders that the snapshot reads, and returns it.
 func clearProxyPlaceholders(repl *caddy.Replacer) (before map[string]any) {
-	for _, key := range [...]string{proxyRetries, proxyUpstream} {
+	for _, key := range [...]string{proxyRetries, proxyUpstream, proxyLatency} {
 		if value, ok := repl.Get(key); ok {
 			if before == nil {
 				before = make(map[string]any)

@@ -25,6 +25,10 @@ type trace struct {
 	wroteRequest atomic.Int32
 	firstByte    atomic.Int32
 
+	// dials counts connections that were made, whoever asked for them: without
+	// one nothing can have been sent by a transport that dials.
+	dials atomic.Int32
+
 	// unsure: a connection was had whose hooks prove nothing about bytes.
 	unsure atomic.Bool
 
@@ -57,8 +61,10 @@ func (t *trace) start(ctx context.Context) context.Context {
 		WroteHeaders:         func() { t.wroteHeaders.Add(1) },
 		WroteRequest:         func(httptrace.WroteRequestInfo) { t.wroteRequest.Add(1) },
 		GotFirstResponseByte: func() { t.firstByte.Add(1) },
-		ConnectStart:         func(string, string) { t.asked.Store(0) },
+		DNSStart:             func(httptrace.DNSStartInfo) { t.asked.Store(0) },
+		ConnectStart:         t.dialling,
 		ConnectDone:          t.dialled,
+		TLSHandshakeDone:     t.shook,
 	})
 }
 
@@ -92,17 +98,25 @@ func (t *trace) connected(info httptrace.GotConnInfo) {
 		}
 		return
 	}
-	t.stopped.Store(true)
-	t.cancel(errRepeat)
+	t.stop()
 	if !isShared(info.Conn, asked) {
 		_ = info.Conn.Close()
 	}
 }
 
+func (t *trace) stop() {
+	t.stopped.Store(true)
+	t.cancel(errRepeat)
+}
+
 // isShared reports whether other requests may be under way on conn: HTTP/2
 // over TLS says so itself; without TLS it shows by asking twice for one
-// connection (net/http's transport, then its HTTP/2 one).
+// connection (net/http's transport, then its HTTP/2 one). HTTP/3 hands out a
+// stand-in for its connection, which must not be closed: it panics.
 func isShared(conn net.Conn, asked int32) bool {
+	if isUDP(conn.LocalAddr().Network()) {
+		return true
+	}
 	if c, ok := conn.(*tls.Conn); ok {
 		return c.ConnectionState().NegotiatedProtocol == "h2"
 	}
@@ -122,12 +136,37 @@ func provesWrites(conn net.Conn, asked int32) bool {
 	return false
 }
 
+// dialling is the guard for transports that never ask the trace for a
+// connection (FastCGI): a dial after one that had the body repeats the request.
+func (t *trace) dialling(network, _ string) {
+	t.asked.Store(0)
+	if t.getConn.Load() > 0 || isUDP(network) {
+		return
+	}
+	if t.carried.Load() || t.buffered.Load() && t.gotConn.Load() > 0 {
+		t.stop()
+	}
+}
+
+// shook takes back the dial whose TLS handshake failed: no request goes over it.
+func (t *trace) shook(_ tls.ConnectionState, err error) {
+	if err != nil {
+		t.dials.Add(-1)
+	}
+}
+
+func isUDP(network string) bool { return strings.HasPrefix(network, "udp") }
+
 // dialled notes a dial that ended. One that succeeded although no connection
 // was asked for belongs to a transport that reports nothing else (FastCGI): it
 // has a connection, and what it does with it is unknown. Name servers are
 // asked over UDP, and get no request.
 func (t *trace) dialled(network, _ string, err error) {
-	if err == nil && t.getConn.Load() == 0 && !strings.HasPrefix(network, "udp") {
+	if err != nil || isUDP(network) {
+		return
+	}
+	t.dials.Add(1)
+	if t.getConn.Load() == 0 {
 		t.gotConn.Add(1)
 		t.unsure.Store(true)
 	}

@@ -169,6 +169,73 @@ func TestGuard(t *testing.T) {
 	})
 }
 
+func TestGuardOfSilentTransports(t *testing.T) {
+	dial := func(tr *traced, network string, err error) {
+		tr.hooks.ConnectStart(network, "")
+		tr.hooks.ConnectDone(network, "", err)
+	}
+	t.Run("one delivery after a refused dial passes", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.read()
+		dial(tr, "tcp", errors.New("refused"))
+		dial(tr, "tcp", nil)
+		dial(tr, "udp", nil)
+		mustPass(t, tr)
+	})
+	t.Run("a second dial of a buffered body is stopped", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.read()
+		dial(tr, "tcp", nil)
+		dial(tr, "tcp", nil)
+		mustStop(t, tr)
+	})
+	t.Run("a second dial of a body that was read over the first is stopped", func(t *testing.T) {
+		tr := newTraced(t)
+		dial(tr, "tcp", nil)
+		tr.read()
+		dial(tr, "tcp", nil)
+		mustStop(t, tr)
+	})
+}
+
+// A name that does not resolve ends an attempt too: what was asked for it says
+// nothing of the next connection.
+func TestGuardAfterFailedName(t *testing.T) {
+	tr := newTraced(t)
+	tr.get()
+	tr.got(t)
+	tr.read()
+	tr.get()
+	tr.hooks.DNSStart(httptrace.DNSStartInfo{})
+	tr.get()
+	if !tr.got(t) {
+		t.Error("the second connection was taken for a shared one and left open")
+	}
+	mustStop(t, tr)
+}
+
+// HTTP/3 hands out a stand-in whose Close panics.
+func TestGuardLeavesHTTP3Open(t *testing.T) {
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if !isShared(conn, 1) {
+		t.Error("a UDP connection would be closed")
+	}
+}
+
+func TestFailedHandshakeIsNoConnection(t *testing.T) {
+	tr := newTraced(t)
+	tr.get()
+	tr.hooks.ConnectDone("tcp", "", nil)
+	tr.hooks.TLSHandshakeDone(tls.ConnectionState{}, errors.New("bad certificate"))
+	if got := tr.dials.Load(); got != 0 {
+		t.Errorf("%d connections count as made", got)
+	}
+}
+
 func mustPass(t *testing.T, tr *traced) {
 	t.Helper()
 	if tr.stopped.Load() || tr.ctx.Err() != nil {

@@ -474,3 +474,30 @@ func TestTransports(t *testing.T) {
 		})
 	}
 }
+
+// FastCGI buffers the body by itself and never asks the trace for a connection.
+func TestFastCGIIsSentAtMostOnce(t *testing.T) {
+	for _, match := range []string{"method POST", "expression `{rp.status_code} == 503`"} {
+		t.Run(match, func(t *testing.T) {
+			up := brokenup.TCP(t, fastCGI("Status: 503 Busy\r\n\r\n"))
+			if strings.HasPrefix(match, "method") {
+				up = brokenup.TCP(t, func(c *brokenup.Conn) { c.ReadFastCGI() })
+			}
+			s := incaddy.Run(t, site("", proxy(up.Addr(), "transport fastcgi", "lb_retries 3", "lb_retry_match {\n"+match+"\n}")))
+			sent.check(t, s, call(t, s, message{}))
+			if n := deliveries(up); n != 1 {
+				t.Errorf("%d bodies were delivered", n)
+			}
+		})
+	}
+}
+
+// The first transport reports nothing and is answered, the second reports that
+// it had no connection: that is no proof for the first.
+func TestSilentDeliveryBeforeRefusedDial(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Answer(unavailable))
+	s := incaddy.Run(t, site("", proxy(up.Addr(), "transport silent", "@down status 503\nhandle_response @down {\nreverse_proxy "+brokenup.Refused(t)+"\n}")))
+	a := call(t, s, message{})
+	sent.check(t, s, a)
+	checkTruth(t, s, a.uri, up)
+}
