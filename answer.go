@@ -20,10 +20,10 @@ const (
 		"Nothing has happened; it can be repeated."
 )
 
-// outcomeMember is the value of the member that marks an answer with what is
-// known of the call. Its words come from bounded sets and need no escaping.
-func (x *exchange) outcomeMember() []byte {
-	b := append(make([]byte, 0, 96), `{"outcome":"`...)
+// appendOutcome appends the value of the member that marks an answer with what
+// is known of the call. Its words come from bounded sets and need no escaping.
+func (x *exchange) appendOutcome(b []byte) []byte {
+	b = append(b, `{"outcome":"`...)
 	b = append(b, x.verdict.Outcome.String()...)
 	b = append(b, `","observation":"`...)
 	b = append(b, x.verdict.Observation...)
@@ -35,11 +35,17 @@ func (x *exchange) outcomeMember() []byte {
 	return append(b, '}')
 }
 
+// outcomeText is the text that adds the outcome to the upstream's answer in
+// place of its bytes [start, end).
+func (x *exchange) outcomeText(splice jsonrpc.Splice) (start, end int64, text []byte) {
+	value := x.appendOutcome(x.mark[:0])
+	return splice.Edit(value[len(value):], value)
+}
+
 // outcomeData is the data of the gateway's own errors.
 func (x *exchange) outcomeData() []byte {
-	b := append(make([]byte, 0, 160), `{"`+jsonrpc.OutcomeMember+`":`...)
-	b = append(b, x.outcomeMember()...)
-	return append(b, '}')
+	b := append(x.mark[:0], `{"`+jsonrpc.OutcomeMember+`":`...)
+	return append(x.appendOutcome(b), '}')
 }
 
 // contentDigests are the header fields that speak of the exact bytes of a
@@ -54,13 +60,44 @@ func dropContentDigests(header http.Header) {
 	}
 }
 
+// contentFields are the header fields that speak of a response's content.
+var contentFields = [...]string{
+	"Content-Type", "Content-Length", "Content-Encoding", "Content-Language", "Content-Location",
+	"Content-Disposition", "Content-Range", "Last-Modified",
+}
+
 // dropContent removes what a response says about a content that is replaced.
 // What it says about the exchange stays, like Retry-After or a session.
 func dropContent(header http.Header) {
 	dropContentDigests(header)
-	for name := range header {
-		if strings.HasPrefix(name, "Content-") || name == "Last-Modified" || name == "Trailer" {
+	for _, name := range contentFields {
+		delete(header, name)
+	}
+}
+
+// takeTrailers takes out of a header the trailers of a response that was held
+// to its end: those that Trailer announces stand among the fields by then, the
+// others have a prefix. It returns them, and nil if none came nor was announced.
+func takeTrailers(header http.Header) http.Header {
+	var trailers http.Header
+	take := func(name string) {
+		if trailers == nil {
+			trailers = make(http.Header)
+		}
+		if values, ok := header[name]; ok {
+			trailers[name] = values
 			delete(header, name)
 		}
 	}
+	for _, line := range header["Trailer"] {
+		for name := range strings.SplitSeq(line, ",") {
+			take(http.CanonicalHeaderKey(strings.TrimSpace(name)))
+		}
+	}
+	for name := range header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			take(name)
+		}
+	}
+	return trailers
 }

@@ -77,21 +77,27 @@ func unreadBody(err error, limit int64) *mcpheaders.Refusal {
 
 // bodyReader is the body of the forwarded request. It knows whether anything
 // beneath has begun to read it, which is part of the proof that nothing was
-// sent. It offers no WriterTo and no second reading, and the request gets no
+// sent, and whether a second delivery asked for it. It offers no WriterTo and no second reading, and the request gets no
 // GetBody: with one, Go's transport repeats a POST by itself.
 type bodyReader struct {
 	body   []byte
 	offset int
 	read   atomic.Bool
-	trace  *trace // is told of every Read, before a byte is handed out; nil outside of an exchange
+	ended  atomic.Bool // its end was met, or it was closed: one delivery has had it
+	reread atomic.Bool // it was read after that
+	trace  *trace      // is told of every Read, before a byte is handed out; nil outside of an exchange
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {
 	b.read.Store(true)
+	if b.ended.Load() {
+		b.reread.Store(true)
+	}
 	if b.trace != nil {
 		b.trace.bodyRead()
 	}
 	if b.offset == len(b.body) {
+		b.ended.Store(true)
 		return 0, io.EOF
 	}
 	n := copy(p, b.body[b.offset:])
@@ -99,4 +105,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (b *bodyReader) Close() error { return nil }
+func (b *bodyReader) Close() error {
+	b.ended.Store(true)
+	return nil
+}

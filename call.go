@@ -36,14 +36,26 @@ type call struct {
 // callKey is the context key of the call that a request belongs to.
 type callKey struct{}
 
+// callContext is the context of a request on its way through the handler.
+type callContext struct {
+	context.Context // the client's
+	call            *call
+}
+
+// Value returns the call for its key, and else what the client's context has.
+func (ctx *callContext) Value(key any) any {
+	if _, ok := key.(callKey); ok {
+		return ctx.call
+	}
+	return ctx.Context.Value(key)
+}
+
 // inside reports whether r already passed an mcp_gateway further out: the
 // first one decides, a second passes everything through.
 func inside(r *http.Request) bool { return r.Context().Value(callKey{}) != nil }
 
 // context returns the request's context with the call in it.
-func (c *call) context() context.Context {
-	return context.WithValue(c.request.Context(), callKey{}, c)
-}
+func (c *call) context() context.Context { return &callContext{c.request.Context(), c} }
 
 // admit reads the request and judges it by the admission table. Methods other
 // than POST carry no message: for them the ladder ends with the head.

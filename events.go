@@ -24,6 +24,7 @@ type eventSink struct {
 
 func newEventSink(w *responseWriter) *eventSink {
 	w.Header().Del("Content-Length") // the stream may grow
+	dropContentDigests(w.Header())
 	w.ResponseWriter.WriteHeader(w.status)
 	s := &eventSink{w: w}
 	s.splitter.Limit = int(w.x.h.ResponseBuffer)
@@ -100,12 +101,13 @@ func (s *eventSink) Event(e *sse.Event) {
 		return
 	}
 	x.answer = answer
-	x.conclude(outcome.Answered)
+	known := x.snapshot()
+	x.conclude(&known)
 	if e.Oversize || !answer.Splice.OK() {
 		s.out = append(s.out, e.Raw...)
 		return
 	}
-	start, end, text := answer.Splice.Edit(x.outcomeMember())
+	start, end, text := x.outcomeText(answer.Splice)
 	s.out = e.Edit(s.out, start, end, text)
 }
 

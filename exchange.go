@@ -20,6 +20,7 @@ import (
 type exchange struct {
 	*call
 	client context.Context // done when the client is gone
+	ctx    callContext     // of the exchange
 	repl   *caddy.Replacer
 	rule   *toolRule
 	trace  trace
@@ -32,6 +33,9 @@ type exchange struct {
 
 	failure error // what the handlers beneath returned
 	aborted bool  // they panicked with http.ErrAbortHandler
+
+	seen outcome.Observation // what the outcome was decided by
+	mark [256]byte           // space for the member that tells it
 }
 
 func newExchange(c *call, w http.ResponseWriter) *exchange {
@@ -53,16 +57,17 @@ var readers = sync.Pool{New: func() any { return new(jsonrpc.ResponseReader) }}
 
 // run is the exchange from its first byte to its last.
 func (x *exchange) run(next caddyhttp.Handler) error {
-	ctx := x.trace.start(x.context())
+	x.ctx = callContext{x.client, x.call}
+	ctx := x.trace.start(&x.ctx)
 	defer x.trace.cancel(nil)
 	defer readers.Put(x.reader)
-	defer restoreProxyPlaceholders(x.repl, clearProxyPlaceholders(x.repl))
+	defer restoreProxyReport(x.repl, clearProxyReport(x.repl))
 
 	x.failure = x.observe(next, x.upstreamRequest(ctx))
 	x.writer.end()
 	s := x.snapshot()
-	x.conclude(s.stage())
-	if s.failed && s.neverLeft() && !s.proxied && !s.headerWritten {
+	x.conclude(&s)
+	if s.failed && s.neverLeft() && !s.proxy.ran && !s.headerWritten {
 		// An inner handler refused before any proxy was reached: its error, or
 		// its wish to drop the connection, is Caddy's to carry out.
 		if x.aborted {
@@ -96,7 +101,7 @@ func (x *exchange) observe(next caddyhttp.Handler, r *http.Request) error {
 			return
 		}
 		s := x.snapshot()
-		x.conclude(s.stage())
+		x.conclude(&s)
 		panic(p)
 	}()
 	return next.ServeHTTP(&x.writer, r)
@@ -108,9 +113,10 @@ func (x *exchange) snapshot() snapshot {
 		answered:      x.answered(),
 		gone:          x.client.Err() != nil || x.writer.clientFailed,
 		headerWritten: x.writer.status != 0,
-		broken:        x.aborted || x.failure != nil,
+		failed:        x.aborted || x.failure != nil,
+		panicked:      x.aborted,
 	}
-	s.failed, s.panicked = s.broken, x.aborted
+	s.broken = s.failed && !x.writer.unwanted
 	s.read(&x.trace, x.repl, x.failure)
 	return s
 }
@@ -126,22 +132,23 @@ func isFinal(a *jsonrpc.Answer) bool {
 }
 
 // conclude decides what is known of the call and records it, once.
-func (x *exchange) conclude(stage outcome.Stage) {
+func (x *exchange) conclude(s *snapshot) {
 	if x.ended {
 		return
 	}
 	x.ended = true
-	x.verdict = outcome.Decide(x.observation(stage))
+	x.describe(s)
+	x.verdict = outcome.Decide(&x.seen)
 	took := time.Since(x.start)
 	countCall(x.verdict, took)
 	x.log(took)
 }
 
-// observation puts what was seen into the terms of the outcome table.
-func (x *exchange) observation(stage outcome.Stage) outcome.Observation {
+// describe puts what was seen into the terms of the outcome table.
+func (x *exchange) describe(s *snapshot) {
 	w, a := &x.writer, &x.answer
-	o := outcome.Observation{
-		Stage:   stage,
+	x.seen = outcome.Observation{
+		Stage:   s.stage(),
 		Modern:  x.admission.Revision.Modern,
 		Session: x.request.Header.Get("Mcp-Session-Id") != "",
 
@@ -150,6 +157,7 @@ func (x *exchange) observation(stage outcome.Stage) outcome.Observation {
 		Encoded:   w.encoded,
 		Stream:    w.stream,
 
+		Doubtful:      a.Doubtful || w.events && !w.stream,
 		LaterEvent:    x.later,
 		HasResultType: a.HasResultType,
 		ResultType:    a.ResultType,
@@ -160,21 +168,21 @@ func (x *exchange) observation(stage outcome.Stage) outcome.Observation {
 
 		NotExecutedOnError: x.rule.notExecutedOnError,
 		CodeIsAmbiguous:    x.rule.isAmbiguous(a.Code),
-		Repeated:           x.trace.stopped.Load(),
+		Repeated:           s.stopped,
+		Substituted:        s.substituted(w.responseHead),
 	}
 	switch a.Kind {
 	case jsonrpc.Result:
-		o.Message = outcome.Result
+		x.seen.Message = outcome.Result
 	case jsonrpc.ErrorResponse:
-		o.Message = outcome.Error
+		x.seen.Message = outcome.Error
 	}
 	switch a.ID {
 	case jsonrpc.IDOurs:
-		o.ID = outcome.Ours
+		x.seen.ID = outcome.Ours
 	case jsonrpc.IDAbsent, jsonrpc.IDNull:
-		o.ID = outcome.Absent
+		x.seen.ID = outcome.Absent
 	}
-	return o
 }
 
 // log writes what an operator must hear of: a call that may or may not have

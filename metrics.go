@@ -53,9 +53,29 @@ func registerMetrics(registry prometheus.Registerer) error {
 	return nil
 }
 
+// callSeries holds the series of each verdict: all begin at zero, so that a
+// rate over the first ambiguous call shows it, and none is looked up by its
+// labels when a call ends.
+var callSeries = func() map[outcome.Verdict]series {
+	all := make(map[outcome.Verdict]series)
+	for _, v := range outcome.Verdicts() {
+		all[v] = series{
+			calls:    callsTotal.WithLabelValues(v.Outcome.String(), v.Observation),
+			duration: callDuration.WithLabelValues(v.Outcome.String()),
+		}
+	}
+	return all
+}()
+
+type series struct {
+	calls    prometheus.Counter
+	duration prometheus.Observer
+}
+
 func countCall(v outcome.Verdict, took time.Duration) {
-	callsTotal.WithLabelValues(v.Outcome.String(), v.Observation).Inc()
-	callDuration.WithLabelValues(v.Outcome.String()).Observe(took.Seconds())
+	s := callSeries[v]
+	s.calls.Inc()
+	s.duration.Observe(took.Seconds())
 }
 
 func countRefusal(reason string, enforced bool) {

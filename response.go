@@ -25,11 +25,8 @@ type responseWriter struct {
 	caddyhttp.ResponseWriterWrapper
 	x *exchange
 
-	status    int  // the final status from beneath; 0 until then
-	challenge bool // with WWW-Authenticate
-	encoded   bool // with a Content-Encoding
-	stream    bool // an event stream
-	sink      sink
+	responseHead
+	sink sink
 
 	// The sinks of most exchanges, here so that they cost no allocation.
 	unanswered unanswered
@@ -37,6 +34,16 @@ type responseWriter struct {
 
 	cancelled    bool // reverse_proxy said that the request was cancelled
 	clientFailed bool // the client cannot be written to
+	unwanted     bool // the rest of the body was not taken: that it broke off says nothing
+}
+
+// responseHead is what is known of a response by its final head.
+type responseHead struct {
+	status    int  // 0 until there is one
+	challenge bool // with WWW-Authenticate
+	encoded   bool // with a Content-Encoding
+	events    bool // of the media type of event streams
+	stream    bool // an event stream whose events are read
 }
 
 // sink takes the body of a response from beneath.
@@ -73,11 +80,7 @@ func (w *responseWriter) WriteHeader(status int) {
 		w.cancelled = true
 		return
 	}
-	header := w.Header()
-	w.status = status
-	w.challenge = header.Get("Www-Authenticate") != ""
-	w.encoded = isEncoded(header)
-	w.stream = isEventStream(header) && status >= 200 && status <= 299
+	w.responseHead = readHead(status, w.Header())
 	switch {
 	case status < 200 || status >= 300 && status < 400, w.encoded:
 		w.sink = newUntouched(w)
@@ -86,6 +89,19 @@ func (w *responseWriter) WriteHeader(status int) {
 	default:
 		w.held.w = w
 		w.sink = &w.held
+	}
+}
+
+// readHead reads a final head. Clients read the events of a 200 only: what
+// comes as events under another status is held like anything that is no JSON.
+func readHead(status int, header http.Header) responseHead {
+	events := isEventStream(header)
+	return responseHead{
+		status:    status,
+		challenge: header.Get("Www-Authenticate") != "",
+		encoded:   isEncoded(header),
+		events:    events,
+		stream:    events && status == http.StatusOK,
 	}
 }
 

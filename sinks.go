@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -67,25 +69,35 @@ func (s *held) declared() int {
 // be held, and its piece p was read already.
 func (s *held) overflow(p []byte) error {
 	w := s.w
-	if !w.x.reader.Broken() {
-		relay := newRelayed(w)
-		w.sink = relay
-		if err := w.send(s.body); err != nil {
-			return err
-		}
-		return relay.pass(p)
-	}
-	if outcome.Decide(w.x.observation(outcome.Answered)).Answer == outcome.Upstream {
+	passes, broken := w.x.passesUnread(), w.x.reader.Broken()
+	switch {
+	case passes && broken:
 		// No JSON, and by its status the upstream's answer, like a 401.
 		w.sink = newUntouched(w)
-		if err := w.send(s.body); err != nil {
-			return err
-		}
+	case passes, !broken && w.status >= 200 && w.status <= 299:
+		w.sink = newRelayed(w)
+	default:
+		// It will be replaced, whatever else comes of it: its head must not
+		// go out, on which a client might repeat the call by itself.
+		w.sink = &unwanted{w: w, size: int64(len(s.body))}
+		s.body = nil
 		return w.sink.write(p)
 	}
-	// No JSON: it will be replaced, whatever else comes of it.
-	w.sink = &w.unanswered
-	return nil
+	body := s.body
+	s.body = nil
+	if err := w.send(body); err != nil {
+		return err
+	}
+	if relay, ok := w.sink.(*relayed); ok {
+		return relay.pass(p)
+	}
+	return w.sink.write(p)
+}
+
+// passesUnread reports whether the response is the client's by its head alone.
+func (x *exchange) passesUnread() bool {
+	x.describe(&snapshot{headerWritten: true})
+	return outcome.Decide(&x.seen).Answer == outcome.Upstream
 }
 
 func (s *held) flush() error { return nil }
@@ -99,23 +111,52 @@ func (s *held) deliver(v outcome.Verdict) error {
 	header := s.w.Header()
 	before, member, after := s.body, []byte(nil), []byte(nil)
 	if splice := s.w.x.answer.Splice; splice.OK() {
-		start, end, text := splice.Edit(s.w.x.outcomeMember())
+		start, end, text := s.w.x.outcomeText(splice)
 		before, member, after = s.body[:start], text, s.body[end:]
 		dropContentDigests(header)
 	}
-	if header.Get("Trailer") == "" {
-		header.Set("Content-Length", strconv.Itoa(len(before)+len(member)+len(after)))
+	trailers := takeTrailers(header)
+	if trailers == nil {
+		header["Content-Length"] = []string{strconv.Itoa(len(before) + len(member) + len(after))}
 	} else {
 		header.Del("Content-Length") // trailers need chunks
 	}
 	s.w.ResponseWriter.WriteHeader(s.w.status)
 	for _, piece := range [...][]byte{before, member, after} {
 		if s.w.send(piece) != nil {
-			break // the client is gone, which is noted
+			return nil // the client is gone, which is noted
 		}
+	}
+	if trailers != nil {
+		err := s.w.push() // or a short body would get a length
+		maps.Copy(header, trailers)
+		return err
 	}
 	return nil
 }
+
+// unwanted takes what will be replaced. It reads on for as long as a response
+// may be held, which leaves the upstream's connection usable; then it wants no
+// more, as a body without an end would keep the client waiting.
+type unwanted struct {
+	w    *responseWriter
+	size int64
+}
+
+var errUnwanted = errors.New("the response is no readable answer to a tool call and larger than response_buffer")
+
+func (s *unwanted) write(p []byte) error {
+	s.size += int64(len(p))
+	if s.size > s.w.x.h.ResponseBuffer {
+		s.w.unwanted = true
+		return errUnwanted
+	}
+	return nil
+}
+
+func (s *unwanted) flush() error                    { return nil }
+func (s *unwanted) end()                            {}
+func (s *unwanted) deliver(v outcome.Verdict) error { return s.w.replace(v) }
 
 // relayed passes on a response that is too large to be held, while it is read.
 // Its last piece is kept back until the outcome is recorded, so that a client
@@ -187,7 +228,10 @@ func (w *responseWriter) replace(v outcome.Verdict) error {
 		w.ResponseWriter.WriteHeader(statusClientGone) // for the access log
 		return nil
 	}
-	dropContent(w.Header())
+	header := w.Header()
+	takeTrailers(header)
+	delete(header, "Trailer")
+	dropContent(header)
 	status, code, text := http.StatusOK, codeUnknown, textUnknown
 	if v.Answer == outcome.NotSent {
 		status, code, text = http.StatusBadGateway, codeNotSent, textNotSent

@@ -26,13 +26,13 @@ type snapshot struct {
 	dials                                 int32 // connections made, less those whose handshake failed
 	unsure                                bool  // a connection's hooks prove nothing about its bytes
 	bodyRead                              bool
+	bodyReread                            bool // more than one delivery asked for it
+	beside                                bool // another connection was made than the one that had the body
 
 	dialError bool // the error is a reverseproxy.DialError
 	deadline  bool // the error is a deadline of a context
-	proxied   bool // a reverse_proxy ran
-	selected  bool // it selected an upstream
-	retried   bool // it made more than one attempt
-	responded bool // an upstream answered it
+
+	proxy proxyReport
 }
 
 // stage classifies a snapshot, in the order of the design.
@@ -58,7 +58,7 @@ func (s *snapshot) stage() outcome.Stage {
 // ignores traces delivers in silence.
 func (s *snapshot) nothingWritten() bool {
 	switch {
-	case s.stopped, s.responded, s.wroteHeaders > 0, s.wroteRequest > 0, s.firstByte > 0:
+	case s.stopped, s.proxy.responded, s.wroteHeaders > 0, s.wroteRequest > 0, s.firstByte > 0:
 		return false
 	case s.gotConn > 0:
 		// A connection was had and not written to. On HTTP/1 an error comes
@@ -76,7 +76,7 @@ func (s *snapshot) nothingWritten() bool {
 	case s.dialError:
 		// The transport may ignore traces, but this attempt could not dial,
 		// and it was the only one.
-		return !s.retried && !s.bodyRead
+		return !s.proxy.retried && !s.bodyRead
 	default:
 		return s.neverLeft()
 	}
@@ -85,7 +85,25 @@ func (s *snapshot) nothingWritten() bool {
 // neverLeft reports whether nothing that could send the request was reached: a
 // proxy without an available upstream, or an inner handler that refused.
 func (s *snapshot) neverLeft() bool {
-	return s.getConn == 0 && s.gotConn == 0 && !s.dialError && !s.selected && !s.bodyRead
+	return s.getConn == 0 && s.gotConn == 0 && !s.dialError && !s.proxy.selected && !s.bodyRead
+}
+
+// substituted reports whether a response with this head may be the word of
+// somebody else than who got the body: of a handle_response route, of a second
+// upstream that got what was left of the request, or of an inner handler that
+// answers for a proxy that failed. Nobody can run a call whose body was never
+// read.
+func (s *snapshot) substituted(head responseHead) bool {
+	p := &s.proxy
+	switch {
+	case head.status == 0, !s.bodyRead:
+		return false
+	case s.bodyReread, s.beside, !p.responded, p.status != head.status, head.challenge && !p.challenge:
+		return true
+	}
+	// The final message of a stream is judged before its end, and a response
+	// may lack its end when all of it was read.
+	return !p.delivered && !head.stream && !s.panicked
 }
 
 // read takes the parts of a snapshot that the trace and the proxy know.
@@ -94,49 +112,13 @@ func (s *snapshot) read(t *trace, repl *caddy.Replacer, err error) {
 	s.getConn, s.gotConn = t.getConn.Load(), t.gotConn.Load()
 	s.wroteHeaders, s.wroteRequest, s.firstByte = t.wroteHeaders.Load(), t.wroteRequest.Load(), t.firstByte.Load()
 	s.dials = t.dials.Load()
-	s.unsure = t.unsure.Load()
-	s.bodyRead = t.body.read.Load()
+	s.unsure, s.beside = t.unsure.Load(), t.beside.Load()
+	s.bodyRead, s.bodyReread = t.body.read.Load(), t.body.reread.Load()
 
 	if err != nil {
 		_, s.dialError = errors.AsType[reverseproxy.DialError](err)
 		s.deadline = errors.Is(err, context.DeadlineExceeded)
 	}
 
-	retries, proxied := repl.Get(proxyRetries)
-	s.proxied = proxied
-	s.retried = proxied && retries != 0
-	_, s.selected = repl.Get(proxyUpstream)
-	_, s.responded = repl.Get(proxyLatency)
-}
-
-// The placeholders by which reverse_proxy tells what it did.
-const (
-	proxyRetries  = "http.reverse_proxy.retries"
-	proxyUpstream = "http.reverse_proxy.upstream.address"
-	proxyLatency  = "http.reverse_proxy.upstream.latency" // set by an answer
-)
-
-// clearProxyPlaceholders clears what a reverse_proxy further out (forward_auth)
-// left in the placeholders that the snapshot reads, and returns it.
-func clearProxyPlaceholders(repl *caddy.Replacer) (before map[string]any) {
-	for _, key := range [...]string{proxyRetries, proxyUpstream, proxyLatency} {
-		if value, ok := repl.Get(key); ok {
-			if before == nil {
-				before = make(map[string]any)
-			}
-			before[key] = value
-			repl.Delete(key)
-		}
-	}
-	return before
-}
-
-// restoreProxyPlaceholders puts back what was cleared, where no proxy beneath
-// has set its own.
-func restoreProxyPlaceholders(repl *caddy.Replacer, before map[string]any) {
-	for key, value := range before {
-		if _, ok := repl.Get(key); !ok {
-			repl.Set(key, value)
-		}
-	}
+	s.proxy = readProxyReport(repl)
 }

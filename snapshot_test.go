@@ -24,19 +24,19 @@ func TestStage(t *testing.T) {
 		{"3: header written, then an error", snapshot{headerWritten: true, broken: true, failed: true, getConn: 1}, outcome.Cut},
 
 		// Positive proof that nothing was written.
-		{"4: refused, DNS, TLS: asked for a connection and never got one", snapshot{failed: true, getConn: 1, proxied: true, selected: true}, outcome.NeverConnected},
-		{"4: the same after retries", snapshot{failed: true, getConn: 3, proxied: true, selected: true, retried: true, dialError: true}, outcome.NeverConnected},
-		{"4: the same with the body buffered before", snapshot{failed: true, getConn: 1, proxied: true, selected: true, bodyRead: true}, outcome.NeverConnected},
-		{"4: DialError of a transport without traces", snapshot{failed: true, dialError: true, proxied: true, selected: true}, outcome.NeverConnected},
-		{"4: no upstream available", snapshot{failed: true, proxied: true}, outcome.NeverConnected},
+		{"4: refused, DNS, TLS: asked for a connection and never got one", snapshot{failed: true, getConn: 1, proxy: proxyReport{ran: true, selected: true}}, outcome.NeverConnected},
+		{"4: the same after retries", snapshot{failed: true, getConn: 3, dialError: true, proxy: proxyReport{ran: true, selected: true, retried: true}}, outcome.NeverConnected},
+		{"4: the same with the body buffered before", snapshot{failed: true, getConn: 1, bodyRead: true, proxy: proxyReport{ran: true, selected: true}}, outcome.NeverConnected},
+		{"4: DialError of a transport without traces", snapshot{failed: true, dialError: true, proxy: proxyReport{ran: true, selected: true}}, outcome.NeverConnected},
+		{"4: no upstream available", snapshot{failed: true, proxy: proxyReport{ran: true}}, outcome.NeverConnected},
 		{"4: an inner handler refused", snapshot{failed: true}, outcome.NeverConnected},
-		{"4: connected and closed at once, nothing written", snapshot{failed: true, getConn: 1, gotConn: 1, proxied: true, selected: true}, outcome.NeverConnected},
+		{"4: connected and closed at once, nothing written", snapshot{failed: true, getConn: 1, gotConn: 1, proxy: proxyReport{ran: true, selected: true}}, outcome.NeverConnected},
 
 		// No proof.
-		{"5: DialError after a retry", snapshot{failed: true, dialError: true, proxied: true, selected: true, retried: true}, outcome.Sent},
-		{"5: DialError with our body read", snapshot{failed: true, dialError: true, proxied: true, selected: true, bodyRead: true}, outcome.Sent},
-		{"5: silence of a transport that ignores traces", snapshot{failed: true, proxied: true, selected: true}, outcome.Sent},
-		{"5: no upstream available, but the body was read", snapshot{failed: true, proxied: true, bodyRead: true}, outcome.Sent},
+		{"5: DialError after a retry", snapshot{failed: true, dialError: true, proxy: proxyReport{ran: true, selected: true, retried: true}}, outcome.Sent},
+		{"5: DialError with our body read", snapshot{failed: true, dialError: true, bodyRead: true, proxy: proxyReport{ran: true, selected: true}}, outcome.Sent},
+		{"5: silence of a transport that ignores traces", snapshot{failed: true, proxy: proxyReport{ran: true, selected: true}}, outcome.Sent},
+		{"5: no upstream available, but the body was read", snapshot{failed: true, bodyRead: true, proxy: proxyReport{ran: true}}, outcome.Sent},
 		{"5: wrote headers", snapshot{failed: true, getConn: 1, gotConn: 1, wroteHeaders: 1}, outcome.Sent},
 		{"5: wrote the request", snapshot{failed: true, getConn: 1, gotConn: 1, wroteRequest: 1}, outcome.Sent},
 		{"5: answered before it was written", snapshot{failed: true, getConn: 1, gotConn: 1, firstByte: 1}, outcome.Sent},
@@ -45,7 +45,7 @@ func TestStage(t *testing.T) {
 		{"5: connected, and a deadline ended the wait", snapshot{failed: true, getConn: 1, gotConn: 1, deadline: true}, outcome.Sent},
 		{"5: connected, and a panic ended the wait", snapshot{failed: true, panicked: true, getConn: 1, gotConn: 1}, outcome.Sent},
 		{"5: asked for a connection, but a silent transport made one", snapshot{failed: true, getConn: 1, dials: 1}, outcome.Sent},
-		{"5: asked for a connection, but an upstream had answered before", snapshot{failed: true, getConn: 1, responded: true}, outcome.Sent},
+		{"5: asked for a connection, but an upstream had answered before", snapshot{failed: true, getConn: 1, proxy: proxyReport{responded: true}}, outcome.Sent},
 		{"5: a second delivery was stopped", snapshot{failed: true, stopped: true, getConn: 2}, outcome.Sent},
 		{"5: no error and no response", snapshot{getConn: 1}, outcome.Sent},
 		{"5: a panic without a response", snapshot{broken: true, getConn: 1}, outcome.Sent},
@@ -55,6 +55,42 @@ func TestStage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.s.stage(); got != tt.want {
 				t.Errorf("got stage %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSubstituted(t *testing.T) {
+	refused := responseHead{status: 401, challenge: true}
+	told := proxyReport{ran: true, selected: true, responded: true, status: 401, challenge: true, delivered: true}
+	with := func(change func(*proxyReport)) proxyReport {
+		p := told
+		change(&p)
+		return p
+	}
+	for _, tt := range []struct {
+		name string
+		s    snapshot
+		head responseHead
+		want bool
+	}{
+		{"the upstream's own", snapshot{bodyRead: true, proxy: told}, refused, false},
+		{"no response", snapshot{bodyRead: true}, responseHead{}, false},
+		{"nobody had the body", snapshot{}, refused, false},
+		{"nobody had the body, after an answer of forward_auth", snapshot{proxy: with(func(p *proxyReport) { p.status = 200 })}, refused, false},
+		{"two asked for the body", snapshot{bodyRead: true, bodyReread: true, proxy: told}, refused, true},
+		{"a second connection", snapshot{bodyRead: true, beside: true, proxy: told}, refused, true},
+		{"no proxy answered", snapshot{bodyRead: true, proxy: proxyReport{ran: true, selected: true, status: 401, delivered: true}}, responseHead{status: 401}, true},
+		{"another status", snapshot{bodyRead: true, proxy: with(func(p *proxyReport) { p.status = 503 })}, refused, true},
+		{"another challenge", snapshot{bodyRead: true, proxy: with(func(p *proxyReport) { p.challenge = false })}, refused, true},
+		{"a challenge that was taken away", snapshot{bodyRead: true, proxy: told}, responseHead{status: 401}, false},
+		{"the upstream's answer was not delivered", snapshot{bodyRead: true, proxy: with(func(p *proxyReport) { p.delivered = false })}, refused, true},
+		{"it broke off after its last byte", snapshot{bodyRead: true, panicked: true, proxy: with(func(p *proxyReport) { p.delivered = false })}, refused, false},
+		{"a stream, before its end", snapshot{bodyRead: true, proxy: with(func(p *proxyReport) { p.status, p.delivered = 200, false })}, responseHead{status: 200, stream: true}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.s.substituted(tt.head); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
 	}

@@ -41,6 +41,9 @@ type trace struct {
 	// two mark a shared HTTP/2 connection without TLS.
 	asked atomic.Int32
 
+	waiting atomic.Bool // a connection was asked for and not had yet
+	beside  atomic.Bool // one was dialled for nobody that waits, while another had the body
+
 	cancel context.CancelCauseFunc
 }
 
@@ -56,6 +59,7 @@ func (t *trace) start(ctx context.Context) context.Context {
 		GetConn: func(string) {
 			t.getConn.Add(1)
 			t.asked.Add(1)
+			t.waiting.Store(true)
 		},
 		GotConn:              t.connected,
 		WroteHeaders:         func() { t.wroteHeaders.Add(1) },
@@ -88,6 +92,7 @@ func (t *trace) bodyRead() {
 // another goroutine, so there the connection is closed as well.
 func (t *trace) connected(info httptrace.GotConnInfo) {
 	t.gotConn.Add(1)
+	t.waiting.Store(false)
 	asked := t.asked.Swap(0)
 	if !provesWrites(info.Conn, asked) {
 		t.unsure.Store(true)
@@ -138,9 +143,17 @@ func provesWrites(conn net.Conn, asked int32) bool {
 
 // dialling is the guard for transports that never ask the trace for a
 // connection (FastCGI): a dial after one that had the body repeats the request.
+// Beside a transport that asks it cannot be told for certain from a dial that
+// comes too late; then it only takes away from what the answer proves.
 func (t *trace) dialling(network, _ string) {
 	t.asked.Store(0)
-	if t.getConn.Load() > 0 || isUDP(network) {
+	if isUDP(network) {
+		return
+	}
+	if t.getConn.Load() > 0 {
+		if t.carried.Load() && !t.waiting.Load() {
+			t.beside.Store(true)
+		}
 		return
 	}
 	if t.carried.Load() || t.buffered.Load() && t.gotConn.Load() > 0 {

@@ -303,3 +303,93 @@ func TestDialOutsideOfTheTrace(t *testing.T) {
 		}
 	}
 }
+
+// A dial for nobody that waits, after a connection had the body, is somebody
+// else's: what answers then need not be who got the body.
+func TestDialBeside(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		run  func(*testing.T, *traced)
+		want bool
+	}{
+		{"the body's own connection", func(t *testing.T, tr *traced) { tr.get(); tr.dial(); tr.got(t); tr.read(); tr.wrote() }, false},
+		{"a silent transport after it", func(t *testing.T, tr *traced) {
+			tr.get()
+			tr.dial()
+			tr.got(t)
+			tr.read()
+			tr.wrote()
+			tr.dial()
+		}, true},
+		{"a silent transport after it, of a buffered body", func(t *testing.T, tr *traced) {
+			tr.read()
+			tr.get()
+			tr.dial()
+			tr.got(t)
+			tr.wrote()
+			tr.dial()
+		}, true},
+		{"a silent transport after forward_auth", func(t *testing.T, tr *traced) {
+			tr.get()
+			tr.dial()
+			tr.got(t)
+			tr.wrote()
+			tr.first()
+			tr.read()
+			tr.dial()
+		}, false},
+		{"a name server asked after it", func(t *testing.T, tr *traced) {
+			tr.get()
+			tr.dial()
+			tr.got(t)
+			tr.read()
+			tr.hooks.ConnectStart("udp", "")
+		}, false},
+		{"a retry that waits", func(t *testing.T, tr *traced) {
+			tr.get()
+			tr.dial()
+			tr.got(t)
+			tr.read()
+			tr.get()
+			tr.dial()
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := newTraced(t)
+			tt.run(t, tr)
+			if got := tr.beside.Load(); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+			if tr.stopped.Load() {
+				t.Error("it was stopped")
+			}
+		})
+	}
+}
+
+// The body knows when a second delivery asks for it.
+func TestBodyReread(t *testing.T) {
+	read := func(b *bodyReader) { _, _ = io.ReadAll(b) }
+	part := func(b *bodyReader) { _, _ = b.Read(make([]byte, 2)) }
+	closed := func(b *bodyReader) { _ = b.Close() }
+	for _, tt := range []struct {
+		name  string
+		steps []func(*bodyReader)
+		want  bool
+	}{
+		{"read and closed", []func(*bodyReader){read, closed}, false},
+		{"closed twice", []func(*bodyReader){read, closed, closed}, false},
+		{"read twice", []func(*bodyReader){read, read}, true},
+		{"read after it was closed", []func(*bodyReader){part, closed, read}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := &bodyReader{body: []byte("body")}
+			for _, step := range tt.steps {
+				step(b)
+			}
+			if got := b.reread.Load(); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

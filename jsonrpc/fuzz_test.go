@@ -201,7 +201,7 @@ func FuzzSplice(f *testing.F) {
 func checkSplice(t *testing.T, message []byte, a Answer) {
 	t.Helper()
 	const value = `{"state":"AMBIGUOUS","n":[1,{}]}`
-	start, end, _ := a.Splice.Edit([]byte(value))
+	start, end, _ := a.Splice.Edit(nil, []byte(value))
 	if start < 0 || end < start || end > int64(len(message)) {
 		t.Fatalf("%q: [%d,%d)", message, start, end)
 	}

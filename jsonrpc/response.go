@@ -20,16 +20,21 @@ type ResponseReader struct {
 	row     int                      // of watched: the member whose value comes next
 	seen    uint32                   // a bit for each row
 	scopes  [maxScopes]responseScope // of the open levels
+	begun   bool                     // there was more than white space
+	odd     bool                     // it began with a byte that begins no text in ASCII
+	opened  bool                     // an object or array began
+	isArray bool                     // the outermost one is an array
 
 	place     place
 	inOutcome bool // the value of OutcomeMember is an open object or array
 }
 
-// Answer is what was read of one message of the upstream. Of an unreadable one, only Kind and
-// Problem are set.
+// Answer is what was read of one message of the upstream. Of an unreadable one, only Kind,
+// Problem and Doubtful are set.
 type Answer struct {
-	Kind    ResponseKind
-	Problem string // why the message is unreadable: one of a fixed set of texts
+	Kind     ResponseKind
+	Problem  string // why the message is unreadable: one of a fixed set of texts
+	Doubtful bool   // it is unreadable, but a laxer reader may find a response in it
 
 	ID     IDMatch
 	Method string // of Other; empty if longer than 256 bytes
@@ -91,6 +96,9 @@ func (r *ResponseReader) Reset(id []byte) {
 // Write reads the next piece of the message. It cannot fail: what is wrong with the message is
 // told by Close. After an error in the JSON text it ignores its input.
 func (r *ResponseReader) Write(p []byte) {
+	if !r.begun {
+		r.begin(p)
+	}
 	for len(p) > 0 && !r.Broken() {
 		n, ev := r.scan(p)
 		p = p[n:]
@@ -116,17 +124,17 @@ func (r *ResponseReader) Broken() bool {
 // another one.
 func (r *ResponseReader) Close() Answer {
 	if problem := r.unreadable(); problem != "" {
-		return Answer{Problem: problem}
+		return Answer{Problem: problem, Doubtful: r.doubtful()}
 	}
 	switch {
 	case r.has(rowMethod):
 		r.answer.Kind = Other
 	case r.has(rowResult):
 		r.answer.Kind = Result
-		r.answer.Splice = r.place.splice("_meta", r.has(rowMeta), r.has(rowOutcome))
+		r.answer.Splice = r.place.splice(createMeta, r.has(rowMeta), r.has(rowOutcome))
 	default:
 		r.answer.Kind = ErrorResponse
-		r.answer.Splice = r.place.splice("data", r.has(rowData), r.has(rowOutcome))
+		r.answer.Splice = r.place.splice(createData, r.has(rowData), r.has(rowOutcome))
 	}
 	return r.answer
 }
@@ -153,6 +161,26 @@ func (r *ResponseReader) unreadable() string {
 		return "no code"
 	}
 	return ""
+}
+
+// doubtful reports whether an unreadable text may still be a response to others: several texts
+// in a row, a batch, an envelope with a member twice, another encoding. A whole object without
+// a member of a response is none, and neither is a text that never began as JSON.
+func (r *ResponseReader) doubtful() bool {
+	if !r.opened {
+		return r.odd
+	}
+	return r.Broken() || r.state != atEnd || r.isArray || r.has(rowVersion) || r.has(rowResult)
+}
+
+// begin looks at the first byte that is no white space.
+func (r *ResponseReader) begin(p []byte) {
+	for _, c := range p {
+		if !isSpace(c) {
+			r.begun, r.odd = true, c < ' ' || c >= 0x7F
+			return
+		}
+	}
 }
 
 func (r *ResponseReader) has(row int) bool {
@@ -311,11 +339,13 @@ func (r *ResponseReader) named() int {
 // onOpen notes an object or array that begins.
 func (r *ResponseReader) onOpen() {
 	row := r.named()
+	r.opened = true
 	scope := inNothing
 	switch {
 	case r.depth == 1 && r.typ == Object:
 		scope = inResponse
 	case r.depth == 1:
+		r.isArray = true
 		r.fail("not an object")
 	case r.typ == Object:
 		scope = watched[row].opens

@@ -17,6 +17,7 @@ type response struct {
 
 	Kind            string
 	Problem         string
+	Doubtful        bool
 	IDMatch         string `json:"id_match"`
 	Method          string
 	ResultType      *string `json:"result_type"`
@@ -40,6 +41,7 @@ func (row response) want() Answer {
 	a := Answer{
 		Kind:            map[string]ResponseKind{"unreadable": Unreadable, "result": Result, "error": ErrorResponse, "other": Other}[row.Kind],
 		Problem:         row.Problem,
+		Doubtful:        row.Doubtful,
 		ID:              map[string]IDMatch{"": IDAbsent, "absent": IDAbsent, "null": IDNull, "ours": IDOurs, "other": IDOther}[row.IDMatch],
 		Method:          row.Method,
 		IsError:         row.IsError,
@@ -74,7 +76,7 @@ func pushed(id, message []byte, cuts ...int) Answer {
 
 // edited applies a splice.
 func edited(message []byte, s Splice, value string) string {
-	start, end, text := s.Edit([]byte(value))
+	start, end, text := s.Edit(nil, []byte(value))
 	return string(message[:start]) + string(text) + string(message[end:])
 }
 
@@ -149,13 +151,17 @@ func TestResponseReaderZeroValue(t *testing.T) {
 func TestResponseReaderBroken(t *testing.T) {
 	for _, row := range []struct {
 		fine, breaks string
+		doubtful     bool
 	}{
-		{`{"a":1`, `x`},
-		{`{"a":tru`, `x`},
-		{`{"a":"\u12`, `x`},
-		{`{"jsonrpc":"1.0","jsonrpc":2,"result":[]}`, `}`},
-		{`[]`, `[`},
-		{` `, `<`},
+		{`{"a":1`, `x`, true},
+		{`{"a":tru`, `x`, true},
+		{`{"a":"\u12`, `x`, true},
+		{`{"jsonrpc":"1.0","jsonrpc":2,"result":[]}`, `}`, true},
+		{`[]`, `[`, true},
+		{` `, `<`, false},
+		{``, "\ufeff", true},
+		{``, "\x00", true},
+		{` `, `U`, false},
 	} {
 		var r ResponseReader
 		r.Write([]byte(row.fine))
@@ -167,7 +173,7 @@ func TestResponseReaderBroken(t *testing.T) {
 			t.Errorf("%s%s: not broken", row.fine, row.breaks)
 		}
 		r.Write([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
-		if got := r.Close(); got != (Answer{Problem: "not a JSON text"}) {
+		if got := r.Close(); got != (Answer{Problem: "not a JSON text", Doubtful: row.doubtful}) {
 			t.Errorf("%s%s: %+v", row.fine, row.breaks, got)
 		}
 	}

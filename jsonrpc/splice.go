@@ -9,6 +9,7 @@ const OutcomeMember = "io.github.caddymcp/outcome"
 type Splice struct {
 	start, end     int64  // what the text takes the place of; never at 0, where an object's brace stands
 	prefix, suffix string // what the text has around the value
+	comma          bool   // a member follows
 }
 
 // OK reports whether there is a place: the message is a result or an error, and its _meta or
@@ -18,14 +19,16 @@ func (s Splice) OK() bool { return s.end != 0 }
 // Edit returns the text to put in place of the bytes [start, end) of the message, so that
 // result._meta or error.data gains the member OutcomeMember with the given value, a JSON text.
 // One that is there already, from a gateway of the same kind further upstream, is replaced.
-// An absent _meta or data is created.
+// An absent _meta or data is created. The text is appended to dst.
 // Edit must not be called unless OK.
-func (s Splice) Edit(value []byte) (start, end int64, text []byte) {
-	text = make([]byte, 0, len(s.prefix)+len(value)+len(s.suffix))
-	text = append(text, s.prefix...)
-	text = append(text, value...)
-	text = append(text, s.suffix...)
-	return s.start, s.end, text
+func (s Splice) Edit(dst, value []byte) (start, end int64, text []byte) {
+	dst = append(dst, s.prefix...)
+	dst = append(dst, value...)
+	dst = append(dst, s.suffix...)
+	if s.comma {
+		dst = append(dst, ',')
+	}
+	return s.start, s.end, dst
 }
 
 // place is what the reader notes of the places where a member can be added.
@@ -45,25 +48,29 @@ type site struct {
 // span is where a value stands in the message.
 type span struct{ start, end int64 }
 
-// splice says where the outcome goes. The member that inner is, or has to become, is name.
-func (p *place) splice(name string, hasInner, hasOutcome bool) Splice {
-	const member = `"` + OutcomeMember + `":`
+// What the outcome's value follows where it is added: as a member of an object that is there,
+// or with the object.
+const (
+	addMember  = `"` + OutcomeMember + `":`
+	createMeta = `"_meta":{` + addMember
+	createData = `"data":{` + addMember
+)
+
+// splice says where the outcome goes. If inner is to be created, create is how its text begins.
+func (p *place) splice(create string, hasInner, hasOutcome bool) Splice {
 	switch {
 	case p.unfit:
 		return Splice{}
 	case hasOutcome:
-		return Splice{p.outcome.start, p.outcome.end, "", ""}
+		return Splice{start: p.outcome.start, end: p.outcome.end}
 	case hasInner:
-		return p.inner.insert(member, "")
+		return p.inner.insert(addMember, "")
 	default:
-		return p.outer.insert(`"`+name+`":{`+member, "}")
+		return p.outer.insert(create, "}")
 	}
 }
 
 // insert returns the splice that adds a first member, which is written between prefix and suffix.
 func (s site) insert(prefix, suffix string) Splice {
-	if s.filled {
-		suffix += ","
-	}
-	return Splice{s.start, s.start, prefix, suffix}
+	return Splice{s.start, s.start, prefix, suffix, s.filled}
 }

@@ -103,6 +103,7 @@ type Observation struct {
 
 	// The final message.
 	Message       Message
+	Doubtful      bool // none was read, but a laxer reader may find one
 	ID            ID
 	LaterEvent    bool   // another event that carried data came before it
 	HasResultType bool   // result.resultType is present
@@ -118,6 +119,10 @@ type Observation struct {
 
 	// Repeated reports that more than one attempt carried the request's body.
 	Repeated bool
+
+	// Substituted reports that the body was handed out, and that the response
+	// is not, or not certainly, the word of whoever got it.
+	Substituted bool
 }
 
 // Verdict is what the table makes of an observation.
@@ -132,14 +137,22 @@ type Verdict struct {
 //
 // The modifiers come after it and only ever move an outcome away from Failed:
 // where a second attempt carried the body, the refusal of one says nothing
-// about the other.
-func Decide(o Observation) Verdict {
-	v := decide(&o)
-	if v.Outcome == Failed && o.Repeated {
+// about the other, and neither does a refusal that somebody else wrote.
+func Decide(o *Observation) Verdict {
+	v := decide(o)
+	if o.Repeated || o.Substituted {
+		return v.unproven()
+	}
+	return v
+}
+
+// unproven is the verdict without the claim that nothing happened.
+func (v Verdict) unproven() Verdict {
+	if v.Outcome == Failed {
 		v.Outcome = Ambiguous
-		if v.Answer == NotSent {
-			v.Answer = Unknown
-		}
+	}
+	if v.Answer == NotSent {
+		v.Answer = Unknown
 	}
 	return v
 }

@@ -57,7 +57,8 @@ var answerNames = map[Answer]string{Unknown: "-41010", NotSent: "-41011", Upstre
 func TestDecide(t *testing.T) {
 	for _, c := range loadCases(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			got := Decide(c.observation(t))
+			o := c.observation(t)
+			got := Decide(&o)
 			if got.Observation != c.Want.Observation || got.Outcome.String() != c.Want.Outcome || answerNames[got.Answer] != c.Want.Answer {
 				t.Errorf("got %s, %s, %s; want %s, %s, %s", got.Observation, got.Outcome, answerNames[got.Answer],
 					c.Want.Observation, c.Want.Outcome, c.Want.Answer)
@@ -130,13 +131,13 @@ func all(f func(Observation)) {
 					}
 					for _, resultType := range resultTypes {
 						for _, code := range codes {
-							for bits := range 1 << 10 {
+							for bits := range 1 << 11 {
 								bit := func(i int) bool { return bools[bits>>i&1] }
 								f(Observation{
 									Stage: stage, Status: status, Message: message, ID: id,
 									ResultType: resultType, HasResultType: resultType != "", Code: code,
 									Modern: bit(0), Session: bit(1), Challenge: bit(2), Encoded: bit(3), Stream: bit(4),
-									LaterEvent: bit(5), IsError: bit(6), RequestState: bit(7), TaskID: bit(8), NotExecutedOnError: bit(9),
+									LaterEvent: bit(5), IsError: bit(6), RequestState: bit(7), TaskID: bit(8), NotExecutedOnError: bit(9), Doubtful: bit(10),
 								})
 							}
 						}
@@ -156,7 +157,7 @@ func TestEveryObservationHasAnAnswer(t *testing.T) {
 		}
 	}
 	all(func(o Observation) {
-		v := Decide(o)
+		v := Decide(&o)
 		check(v.Observation != "", o, v, "every observation has a row")
 		if v.Outcome == Failed {
 			proven := o.Stage == NeverConnected
@@ -174,7 +175,7 @@ func TestEveryObservationHasAnAnswer(t *testing.T) {
 		}
 
 		o.Repeated = true
-		repeated := Decide(o)
+		repeated := Decide(&o)
 		check(repeated.Outcome != Failed, o, repeated, "a second delivery moves an outcome away from failed")
 		check(repeated.Answer != NotSent, o, repeated, "what was delivered twice was sent")
 		if v.Outcome != Failed {
@@ -182,19 +183,46 @@ func TestEveryObservationHasAnAnswer(t *testing.T) {
 		}
 		o.Repeated = false
 
+		o.Substituted = true
+		substituted := Decide(&o)
+		check(substituted.Outcome != Failed, o, substituted, "the word of somebody else moves an outcome away from failed")
+		if v.Outcome != Failed {
+			check(substituted == v, o, substituted, "the word of somebody else changes nothing else")
+		}
+		o.Substituted = false
+
 		o.CodeIsAmbiguous = true
-		check(Decide(o).Outcome != Failed || v.Outcome == Failed, o, v, "ambiguous_codes adds nothing to the closed set")
+		check(Decide(&o).Outcome != Failed || v.Outcome == Failed, o, v, "ambiguous_codes adds nothing to the closed set")
 	})
+}
+
+// Verdicts lists what Decide says, and nothing else.
+func TestVerdicts(t *testing.T) {
+	said := make(map[Verdict]bool)
+	all(func(o Observation) {
+		said[Decide(&o)] = true
+		o.Repeated = true
+		said[Decide(&o)] = true
+	})
+	listed := Verdicts()
+	for _, v := range listed {
+		if !said[v] {
+			t.Errorf("%+v is listed and never said", v)
+		}
+	}
+	if len(said) != len(listed) {
+		t.Errorf("%d verdicts are said and %d listed", len(said), len(listed))
+	}
 }
 
 func TestCodesTakenOutOfTheSet(t *testing.T) {
 	for _, code := range beforeDispatch {
 		o := Observation{Stage: Answered, Status: 200, Message: Error, ID: Ours, Code: code}
-		if got := Decide(o).Outcome; got != Failed {
+		if got := Decide(&o).Outcome; got != Failed {
 			t.Errorf("%d is %s, want failed", code, got)
 		}
 		o.CodeIsAmbiguous = true
-		if got := Decide(o); got.Outcome != Ambiguous || got.Observation != "error" {
+		if got := Decide(&o); got.Outcome != Ambiguous || got.Observation != "error" {
 			t.Errorf("%d, taken out, is %+v, want an ambiguous error", code, got)
 		}
 	}
@@ -204,13 +232,13 @@ func TestCodesTakenOutOfTheSet(t *testing.T) {
 }
 
 func TestZeroValuesClaimNothing(t *testing.T) {
-	if v := Decide(Observation{}); v.Outcome != Ambiguous || v.Answer != Unknown || v.Observation != "sent" {
+	if v := Decide(new(Observation)); v.Outcome != Ambiguous || v.Answer != Unknown || v.Observation != "sent" {
 		t.Errorf("the zero observation is %+v", v)
 	}
 	if v := (Verdict{}); v.Outcome != Ambiguous || v.Answer != Unknown {
 		t.Errorf("the zero verdict is %+v", v)
 	}
-	if v := Decide(Observation{Stage: Answered + 1}); v != (Verdict{}) {
+	if v := Decide(&Observation{Stage: Answered + 1}); v != (Verdict{}) {
 		t.Errorf("a stage without a row is %+v, want the zero verdict", v)
 	}
 }
@@ -227,7 +255,7 @@ func BenchmarkDecide(b *testing.B) {
 	o := Observation{Stage: Answered, Status: 200, Modern: true, Message: Result, ID: Ours, HasResultType: true, ResultType: "complete"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if Decide(o).Outcome != Committed {
+		if Decide(&o).Outcome != Committed {
 			b.Fatal("not committed")
 		}
 	}

@@ -48,6 +48,19 @@ func Names() []string {
 	return names
 }
 
+// Verdicts returns every verdict that Decide can give for a stage of this
+// package, so that metrics can begin with all of them at zero.
+func Verdicts() []Verdict {
+	verdicts := make([]Verdict, 0, len(table))
+	for i := range table {
+		verdicts = append(verdicts, table[i].Verdict)
+		if modified := table[i].unproven(); modified != table[i].Verdict {
+			verdicts = append(verdicts, modified)
+		}
+	}
+	return verdicts
+}
+
 // beforeDispatch is the closed set of codes that the specification defines as
 // sent before a request is dispatched (JSON-RPC 2.0 section 5.1; MCP
 // 2026-07-28, basic/index "Error Codes"). An operator can take codes out of
@@ -75,17 +88,23 @@ func BeforeDispatch(code int64) bool {
 
 func neverConnected(o *Observation) bool { return o.Stage == NeverConnected }
 
-// The status says no and the body says yes: neither is believed.
+// The status says no and the body says yes, or may say so to a laxer reader:
+// neither is believed.
 func resultDespiteRefusal(o *Observation) bool {
-	return ours(o, Result) &&
-		(o.Status == http.StatusUnauthorized || o.Status == http.StatusForbidden || o.Status == http.StatusNotFound)
+	if refuses(o) && (o.Message == Result || o.Doubtful) {
+		return true
+	}
+	return ours(o, Result) && (o.Status == http.StatusForbidden || o.Status == http.StatusNotFound)
 }
+
+// A body in a coding that was not asked for may hold anything.
+func httpRefusal(o *Observation) bool { return refuses(o) && !o.Encoded }
 
 // These refusals are made before a request is dispatched: authentication and
 // scope (basic/authorization "Error Handling"), and the session that is gone
 // (2025-11-25 transports "Session Management", item 3). A 403 or 404 of any
 // other kind may come from the tool.
-func httpRefusal(o *Observation) bool {
+func refuses(o *Observation) bool {
 	if o.Stage != Answered {
 		return false
 	}

@@ -129,6 +129,10 @@ func send(c *http.Client, r *http.Request, uri string) answer {
 	if err != nil {
 		return answer{uri: uri, err: err}
 	}
+	return readAnswer(res, uri)
+}
+
+func readAnswer(res *http.Response, uri string) answer {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	return answer{uri: uri, status: res.StatusCode, header: res.Header, body: string(body), err: err}

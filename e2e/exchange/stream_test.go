@@ -331,7 +331,7 @@ func TestClientGoneAfterTheAnswer(t *testing.T) {
 // A stream of another protocol's status.
 func TestStreamStatus(t *testing.T) {
 	for status, w := range map[int]want{
-		http.StatusUnauthorized:        {"failed", "http_refusal", http.StatusUnauthorized, 0, ""},
+		http.StatusUnauthorized:        {"ambiguous", "result_despite_refusal", http.StatusUnauthorized, 0, ""},
 		http.StatusInternalServerError: httpStatus,
 	} {
 		up := brokenup.TCP(t, brokenup.Answer(brokenup.SSE(progress(1)).With(status, "WWW-Authenticate: Bearer")))
