@@ -151,7 +151,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 
 	h.policy = mcpheaders.Policy{
 		RawNames: h.RawNames == allow,
-		Tools:    exactTools(h.Tools),
+		Tools:    mcpheaders.NewToolNames(exactTools(h.Tools)),
 	}
 	if h.NumericMatch == lenient {
 		h.policy.Numeric = mcpheaders.Lenient

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -77,8 +78,8 @@ func TestOptionsReachThePolicy(t *testing.T) {
 	if h.policy.Numeric != mcpheaders.Lenient || !h.policy.RawNames || len(h.policy.Revisions) != 1 {
 		t.Errorf("got %+v", h.policy)
 	}
-	if len(h.policy.Tools) != 1 || h.policy.Tools[0] != "a" {
-		t.Errorf("the exact tools are %q, want only a", h.policy.Tools)
+	if !reflect.DeepEqual(h.policy.Tools, mcpheaders.NewToolNames([]string{"a"})) {
+		t.Errorf("the exact tools are %v, want only a", h.policy.Tools)
 	}
 }
 

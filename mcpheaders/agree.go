@@ -85,16 +85,18 @@ func integerOf(text string) (integer string, ok bool) {
 	return sign + integer, true
 }
 
-// isText reports whether value is a string of exactly these characters. It
-// copies nothing unless the string has escapes.
+// isText reports whether value is a string of exactly these characters.
 func isText(value jsonrpc.Member, text string) bool {
-	if value.Type != jsonrpc.String {
-		return false
-	}
+	return value.Type == jsonrpc.String && string(characters(value)) == text
+}
+
+// characters returns those of a string. It copies nothing unless the string has
+// escapes.
+func characters(value jsonrpc.Member) []byte {
 	inner := value.Raw[1 : len(value.Raw)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
-		return string(inner) == text
+		return inner
 	}
 	unescaped, _ := value.Text()
-	return unescaped == text
+	return []byte(unescaped)
 }

@@ -37,7 +37,7 @@ func modernCall(tb testing.TB) (body []byte, header http.Header) {
 // BenchmarkAdmission400 is all that admission adds to a call.
 func BenchmarkAdmission400(b *testing.B) {
 	body, header := modernCall(b)
-	policy := &Policy{Revisions: allRevisions(), Tools: []string{"charge", "create_refund"}}
+	policy := &Policy{Revisions: allRevisions(), Tools: NewToolNames([]string{"charge", "create_refund"})}
 	b.ReportAllocs()
 	for b.Loop() {
 		if refusal := policy.Head("POST", header); refusal != nil {
@@ -53,7 +53,7 @@ func BenchmarkAdmission400(b *testing.B) {
 // BenchmarkLadder is the part of it that this package does.
 func BenchmarkLadder(b *testing.B) {
 	body, header := modernCall(b)
-	policy := &Policy{Revisions: allRevisions(), Tools: []string{"charge", "create_refund"}}
+	policy := &Policy{Revisions: allRevisions(), Tools: NewToolNames([]string{"charge", "create_refund"})}
 	var msg jsonrpc.Message
 	err := msg.Parse(body)
 	b.ReportAllocs()
@@ -67,22 +67,28 @@ func BenchmarkLadder(b *testing.B) {
 	}
 }
 
-// BenchmarkUnconfiguredTool calls a tool that the configuration does not name,
-// which is held against the look of each of 100 that it does.
-func BenchmarkUnconfiguredTool(b *testing.B) {
-	body, _ := modernCall(b)
-	var msg jsonrpc.Message
-	if err := msg.Parse(body); err != nil {
-		b.Fatal(err)
+// BenchmarkToolNames looks names up among 200 configured ones. The last name is
+// as large as a body may be.
+func BenchmarkToolNames(b *testing.B) {
+	var names []string
+	for i := range 200 {
+		names = append(names, "create_refund"+strings.Repeat("_", i))
 	}
-	policy := &Policy{}
-	for i := range 100 {
-		policy.Tools = append(policy.Tools, "create_refund"+strings.Repeat("_", i+1))
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, found := policy.lookalike(msg.Params.Name); found {
-			b.Fatal("found")
-		}
+	tools := NewToolNames(names)
+	for _, test := range []struct{ look, name string }{
+		{"configured", "create_refund"},
+		{"unconfigured", "create_invoice"},
+		{"unconfigured in Unicode", "größe"},
+		{"4 MiB", strings.Repeat("\ufdfa", 4<<20/3)},
+	} {
+		b.Run(test.look, func(b *testing.B) {
+			name := []byte(test.name)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, found := tools.lookalike(name); found {
+					b.Fatal("found")
+				}
+			}
+		})
 	}
 }

@@ -2,9 +2,6 @@ package mcpheaders
 
 import (
 	"strconv"
-	"strings"
-
-	"golang.org/x/text/unicode/norm"
 
 	"github.com/caddymcp/gateway/jsonrpc"
 )
@@ -132,29 +129,8 @@ func (r *request) readableParams() *Refusal {
 	default:
 		return refuse("arguments_not_object", "params.arguments is not an object; send an object or leave it out")
 	}
-	if tool, found := r.policy.lookalike(params.Name); found {
+	if tool, found := r.policy.Tools.lookalike(characters(params.Name)); found {
 		return refuse("tool_name_lookalike", "the tool name looks like the configured "+echo(tool)+" and is another; call that, or rename the tool")
 	}
 	return nil
-}
-
-// lookalike finds the configured tool that name equals but for case or Unicode
-// normalization. A server that folds names would run it past its configuration.
-func (p *Policy) lookalike(name jsonrpc.Member) (tool string, found bool) {
-	for _, tool := range p.Tools {
-		if isText(name, tool) {
-			return "", false
-		}
-	}
-	if len(p.Tools) == 0 {
-		return "", false
-	}
-	text, _ := name.Text()
-	folded := norm.NFKC.String(text)
-	for _, tool := range p.Tools {
-		if strings.EqualFold(folded, norm.NFKC.String(tool)) {
-			return tool, true
-		}
-	}
-	return "", false
 }

@@ -65,7 +65,7 @@ func FuzzLadder(f *testing.F) {
 				header[field] = strings.Split(lines, "\n")
 			}
 		}
-		policy := &Policy{Revisions: allRevisions(), RawNames: rawNames, Tools: []string{"echo"}}
+		policy := &Policy{Revisions: allRevisions(), RawNames: rawNames, Tools: NewToolNames([]string{"echo"})}
 		policy.Head("POST", header)
 		var msg jsonrpc.Message
 		admission, refusal := policy.Message(&msg, msg.Parse(body), header, nil)

@@ -84,7 +84,7 @@ func load(tb testing.TB, name string, into any) {
 }
 
 func (c *headerCase) policy() *Policy {
-	p := &Policy{Origins: c.Policy.Origins, Revisions: c.Policy.Revisions, RawNames: c.Policy.RawNames, Tools: c.Policy.Tools}
+	p := &Policy{Origins: c.Policy.Origins, Revisions: c.Policy.Revisions, RawNames: c.Policy.RawNames, Tools: NewToolNames(c.Policy.Tools)}
 	if p.Revisions == nil {
 		p.Revisions = allRevisions()
 	}

@@ -26,7 +26,7 @@ type Policy struct {
 
 	// Tools are the exact tool names that the configuration mentions: a call
 	// of one that merely looks like them is refused (row 10).
-	Tools []string
+	Tools ToolNames
 }
 
 // Admission is what is known of a message. After a refusal it is the best
