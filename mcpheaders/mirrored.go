@@ -128,29 +128,37 @@ func (r *request) metaNamesRevision() bool {
 
 // hopByHop is row 11. A proxy behind the gateway removes what Connection
 // nominates, and may take a trailer for a header: both change, after the check,
-// what was checked.
+// what was checked or what the outcome is read by.
 func (r *request) hopByHop() *Refusal {
 	for _, line := range r.header["Connection"] {
 		for token := range strings.SplitSeq(line, ",") {
-			if token = trim(token); isChecked(token) {
-				return refuse("connection_header", "Connection nominates "+echo(token)+", which would be removed after it was checked; leave it out of Connection")
+			if token = trim(token); isEndToEnd(token) {
+				return refuse("connection_header", "Connection nominates "+echo(token)+", which would be removed on the way to the server; leave it out of Connection")
 			}
 		}
 	}
 	for name := range r.trailer {
-		if isChecked(name) {
+		if isEndToEnd(name) {
 			return refuse("trailer", "the trailer "+echo(name)+" belongs among the headers, where it is checked; send it there")
 		}
 	}
 	return nil
 }
 
-// isChecked reports whether the ladder looks at the header of this name, in any
-// case.
-func isChecked(name string) bool {
+// isEndToEnd reports whether the header of this name, in any case, must reach
+// the server as it reached the gateway.
+func isEndToEnd(name string) bool {
 	switch name = lower(name); name {
 	case "mcp-protocol-version", "mcp-method", "mcp-name", "origin", "content-type", "content-encoding":
-		return true
+		return true // the ladder looks at them
+	case "mcp-session-id", "last-event-id":
+		return true // without them a 404 does not say that the session is gone
+	case "accept-encoding":
+		return true // without it the server may compress an answer past reading
+	case "authorization", "cookie":
+		return true // without them the server acts for another caller
+	case "early-data":
+		return true // without it the server does not know that this may be a replay
 	}
 	return strings.HasPrefix(name, "mcp-param-")
 }
