@@ -218,10 +218,18 @@ func (r *request) versionSent() *Refusal {
 	if !r.metaIsLegacy() {
 		return refuse("version_missing_modern", "_meta names a revision and MCP-Protocol-Version does not; send the header with the same value")
 	}
-	if !r.policy.accepts(headerless) {
+	if !r.policy.accepts(headerless) && !r.negotiates() {
 		return refuse("version_missing", "MCP-Protocol-Version is missing, which would mean "+headerless+", and that is not accepted here; send one of "+strings.Join(r.policy.Revisions, ", "))
 	}
 	return nil
+}
+
+// negotiates reports whether the message is an initialize request where a legacy
+// revision is accepted. It agrees on a revision in its body, and only what
+// follows it carries the header (specification 2025-11-25, Protocol Version
+// Header). Until then it is read as any message without one.
+func (r *request) negotiates() bool {
+	return r.msg.Method == "initialize" && r.msg.Kind == jsonrpc.Request && r.policy.acceptsLegacy()
 }
 
 // revisionAccepted is row 16. An absent header was decided in row 15.

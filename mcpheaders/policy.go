@@ -108,3 +108,8 @@ func (r *request) isResponse() bool { return r.msg.Kind == jsonrpc.Response }
 
 // accepts reports whether the operator accepts the revision of this name.
 func (p *Policy) accepts(name string) bool { return slices.Contains(p.Revisions, name) }
+
+// acceptsLegacy reports whether the operator accepts any legacy revision.
+func (p *Policy) acceptsLegacy() bool {
+	return slices.ContainsFunc(revisions, func(known Revision) bool { return !known.Modern && p.accepts(known.Name) })
+}
