@@ -345,6 +345,7 @@ func TestBestReading(t *testing.T) {
 		{"modern body without a header", nil, withMeta(modern), modern, nil},
 		{"unknown revision in _meta alone", nil, withMeta("2027-01-01"), modern, nil},
 		{"unknown revision", http.Header{v: {"2027-01-01"}}, withMeta("2027-01-01"), modern, []HeaderValue{{v, "2027-01-01"}}},
+		{"empty revision", http.Header{v: {","}}, `{"jsonrpc":"2.0","id":1,"method":"m"}`, modern, []HeaderValue{{v, ""}}},
 		{"several values are not forwarded", http.Header{v: {"2025-11-25", modern}, "Mcp-Name": {"a", "b"}, "Mcp-Method": {"m"}}, withMeta(modern), "2025-11-25", []HeaderValue{{"Mcp-Method", "m"}}},
 		{"legacy revision that is not accepted", http.Header{v: {"2025-03-26"}}, `{"jsonrpc":"2.0","id":1,"method":"m"}`, "2025-03-26", []HeaderValue{{v, "2025-03-26"}}},
 	} {

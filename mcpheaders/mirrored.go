@@ -94,7 +94,7 @@ func (r *request) forward() []HeaderValue {
 // rungs of rows 14 to 16 refuse where this is a guess.
 func (r *request) settleRevision() {
 	name := r.version.value
-	if name == "" {
+	if !r.version.sent {
 		name = headerless
 		if !r.metaIsLegacy() {
 			name, _ = r.msg.Params.ProtocolVersion.Text()
@@ -201,9 +201,9 @@ func isRaw(value string) bool {
 }
 
 // versionsAgree is row 14, in every revision: a mismatch outranks an
-// unsupported version. An empty header is none.
+// unsupported version. An empty header is one that was sent.
 func (r *request) versionsAgree() *Refusal {
-	if r.version.value == "" || !r.metaNamesRevision() || isText(r.msg.Params.ProtocolVersion, r.version.value) {
+	if !r.version.sent || !r.metaNamesRevision() || isText(r.msg.Params.ProtocolVersion, r.version.value) {
 		return nil
 	}
 	return refuse("version_mismatch", "MCP-Protocol-Version says "+echo(r.version.value)+" and _meta another revision; send the same in both")
@@ -212,7 +212,7 @@ func (r *request) versionsAgree() *Refusal {
 // versionSent is row 15. The absence of a header never makes a modern message
 // a legacy one.
 func (r *request) versionSent() *Refusal {
-	if r.version.value != "" {
+	if r.version.sent {
 		return nil
 	}
 	if !r.metaIsLegacy() {
@@ -232,12 +232,13 @@ func (r *request) negotiates() bool {
 	return r.msg.Method == "initialize" && r.msg.Kind == jsonrpc.Request && r.policy.acceptsLegacy()
 }
 
-// revisionAccepted is row 16. An absent header was decided in row 15.
+// revisionAccepted is row 16. An absent header was decided in row 15; an empty
+// one names no revision.
 func (r *request) revisionAccepted() *Refusal {
-	requested := r.version.value
-	if requested == "" {
+	if !r.version.sent {
 		return nil
 	}
+	requested := r.version.value
 	if _, known := Known(requested); known && r.policy.accepts(requested) {
 		return nil
 	}
