@@ -41,7 +41,7 @@ var ladder = []rung{
 	{14, 400, headerMismatch, (*request).versionsAgree, []string{"version_mismatch"}},
 	{15, 400, headerMismatch, (*request).versionSent, []string{"version_missing_modern", "version_missing"}},
 	{16, 400, unsupportedProtocolVersion, (*request).revisionAccepted, []string{"revision_unsupported"}},
-	{17, 400, invalidParams, (*request).metaVersion, []string{"meta_version_missing"}},
+	{17, 400, invalidParams, (*request).metaVersion, []string{"meta_version_missing", "meta_version_type"}},
 	{18, 400, invalidRequest, (*request).notResponse, []string{"response_modern"}},
 	{19, 400, headerMismatch, (*request).methodAgrees, []string{"method_missing", "method_of_response", "method_mismatch"}},
 	{20, 400, headerMismatch, (*request).nameAgrees, []string{"name_missing", "name_sentinel", "name_without_source", "name_mismatch"}},

@@ -247,10 +247,16 @@ func (r *request) revisionAccepted() *Refusal {
 	return refusal
 }
 
-// metaVersion is row 17 (specification, Protocol Version Header).
+// metaVersion is row 17 (specification, Protocol Version Header). A version that
+// is no string would be read as none here, and as the modern revision by a
+// server that only looks whether there is one.
 func (r *request) metaVersion() *Refusal {
-	if r.isModernRequest() && !r.metaNamesRevision() {
-		return refuse("meta_version_missing", `params._meta["`+metaVersionName+`"] is not a string; send the revision there too`)
+	sent := r.msg.Params.ProtocolVersion.Type != jsonrpc.Absent
+	switch {
+	case !sent && r.isModernRequest():
+		return refuse("meta_version_missing", `params._meta["`+metaVersionName+`"] is missing; send the revision there too`)
+	case sent && !r.metaNamesRevision() && !r.isResponse():
+		return refuse("meta_version_type", `params._meta["`+metaVersionName+`"] is not a string; send the revision as one`)
 	}
 	return nil
 }
