@@ -116,6 +116,23 @@ func TestRefusalEchoesID(t *testing.T) {
 	}
 }
 
+// The id of a response belongs to a request of the server: a refusal that
+// carried it would answer a request of the client's.
+func TestRefusedResponseEchoesNoID(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp\nreverse_proxy " + up.addr()})
+	for _, body := range []string{`{"jsonrpc":"2.0","id":7,"result":{}}`, `{"jsonrpc":"2.0","id":"a","error":{"code":1,"message":""}}`} {
+		response := post(t, site.URL+"/mcp", "", body, "Mcp-Method", "")
+		got := errorOf(t, response)
+		if response.StatusCode != http.StatusBadRequest || got.Error.Code != -32600 || got.ID != nil {
+			t.Errorf("%s: got status %d, code %d, id %s", body, response.StatusCode, got.Error.Code, got.ID)
+		}
+	}
+	if len(up.seen()) != 0 {
+		t.Error("a refused response reached the upstream")
+	}
+}
+
 // With enforce off nothing is refused, and everything is seen.
 func TestEnforceOff(t *testing.T) {
 	up := newUpstream(t, committed)

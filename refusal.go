@@ -36,7 +36,9 @@ func (c *call) refused(refusal *mcpheaders.Refusal) {
 }
 
 // answerRefusal sends the client the JSON-RPC error of a refusal, with the id
-// of its request as far as that could be read.
+// of its request as far as that could be read. A response's id is one of a
+// request of the server: the client would take the refusal for the answer to a
+// request of its own.
 func (c *call) answerRefusal(w http.ResponseWriter, refusal *mcpheaders.Refusal) error {
 	if refusal.Status == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", allowedMethods)
@@ -50,8 +52,11 @@ func (c *call) answerRefusal(w http.ResponseWriter, refusal *mcpheaders.Refusal)
 		// told to go on. Not on a connection that closes.
 		w.Header().Set("Connection", "close")
 	}
-	data := refusal.AppendData(nil)
-	return writeError(w, refusal.Status, jsonrpc.AppendError(nil, c.message.ID, refusal.Code, refusal.Text, data))
+	id := c.message.ID
+	if c.message.Kind == jsonrpc.Response {
+		id = nil
+	}
+	return writeError(w, refusal.Status, jsonrpc.AppendError(nil, id, refusal.Code, refusal.Text, refusal.AppendData(nil)))
 }
 
 // writeError sends one JSON-RPC error as the whole response.
