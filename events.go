@@ -17,7 +17,7 @@ type eventSink struct {
 	counted  int64 // held bytes that the budget knows of
 
 	hasData bool // the current event's data are not empty
-	idSeen  bool // the client can resume the stream
+	hasID   bool // the client has a last event id to resume the stream from
 	out     []byte
 	err     error
 }
@@ -91,7 +91,9 @@ func (s *eventSink) Event(e *sse.Event) {
 	x := s.w.x
 	answer := x.reader.Close()
 	x.reader.Reset(x.message.ID)
-	s.idSeen = s.idSeen || e.HasID
+	if e.ID != sse.KeepsID {
+		s.hasID = e.ID == sse.SetsID
+	}
 	hasData := s.hasData
 	s.hasData = false
 
@@ -134,7 +136,7 @@ func (s *eventSink) deliver(v outcome.Verdict) error {
 // resumable reports whether the client can come back for the rest of the
 // stream: on legacy revisions a server may close it and be polled.
 func (s *eventSink) resumable() bool {
-	return s.idSeen && !s.w.x.admission.Revision.Modern
+	return s.hasID && !s.w.x.admission.Revision.Modern
 }
 
 func (s *eventSink) abort() error {

@@ -14,13 +14,24 @@ type Event struct {
 	// HasData says that there is a data field. A client dispatches nothing without one.
 	HasData bool
 
-	// HasID says that there is an id field from which a client can resume the stream: with a value that is not empty,
-	// which would reset it, and holds no NUL. It counts in an event without data too.
-	HasID bool
+	// ID is what the event does to the last event id, from which a client can resume the stream. It counts in an event
+	// without data too.
+	ID ID
 
 	// Oversize says that the lines before the blank line are longer than the Splitter's Limit.
 	Oversize bool
 }
+
+// ID is what an event does to a client's last event id. Of several id fields in one event the last decides; one with a
+// NUL is ignored.
+type ID uint8
+
+// The effects of an event's id fields.
+const (
+	KeepsID  ID = iota // there is none
+	SetsID             // it has a value
+	ResetsID           // it is empty: there is no last event id any more
+)
 
 // Message reports whether clients dispatch the event as a message.
 func (e *Event) Message() bool {

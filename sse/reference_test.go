@@ -61,7 +61,7 @@ type segment struct {
 	typ     string
 	data    []byte
 	hasData bool
-	hasID   bool
+	id      ID
 	lastID  string
 }
 
@@ -113,8 +113,10 @@ func readReference(stream []byte) reference {
 			cur.typ = string(value)
 		}
 		if complete && string(name) == "id" && !bytes.Contains(value, []byte{0}) {
-			cur.hasID = cur.hasID || len(value) > 0
-			lastID = string(value)
+			cur.id, lastID = SetsID, string(value)
+			if lastID == "" {
+				cur.id = ResetsID
+			}
 		}
 		cur.raw = append(append(cur.raw, l.text...), l.end...)
 	}

@@ -202,8 +202,11 @@ func (s *Splitter) endLine(on Handler) {
 	if s.line.field == unnamed && !s.line.blank() {
 		s.named(on)
 	}
-	if s.line.field == id && s.line.value && !s.line.nul {
-		s.event.HasID = true
+	if s.line.field == id && !s.line.nul {
+		s.event.ID = ResetsID
+		if s.line.value {
+			s.event.ID = SetsID
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func (r *recorder) Event(e *Event) {
 		typ:     string(e.Type),
 		data:    r.got.data,
 		hasData: e.HasData,
-		hasID:   e.HasID,
+		id:      e.ID,
 	})
 	r.oversize = append(r.oversize, e.Oversize)
 	r.got.data, r.overflow = nil, nil
@@ -106,8 +106,8 @@ func (r *recorder) checkSegments(limit int, want []segment) error {
 		if !bytes.Equal(g.data, w.data) || g.hasData != w.hasData {
 			return fmt.Errorf("event %q has data %q (%v), want %q (%v)", w.raw, g.data, g.hasData, w.data, w.hasData)
 		}
-		if g.hasID != w.hasID {
-			return fmt.Errorf("event %q has an id: %v, want %v", w.raw, g.hasID, w.hasID)
+		if g.id != w.id {
+			return fmt.Errorf("event %q does %v to the last event id, want %v", w.raw, g.id, w.id)
 		}
 		if wantOversize := w.fields > limit; oversize[0] != wantOversize {
 			return fmt.Errorf("event %q is oversize: %v, want %v", w.raw, oversize[0], wantOversize)

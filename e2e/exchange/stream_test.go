@@ -105,6 +105,9 @@ func TestStreams(t *testing.T) {
 		{"legacy without ids", legacy, note, ended, 1, true},
 		{"legacy with an id", legacy, "id: 1\n" + note, ended, 1, false},
 		{"legacy with a priming event", legacy, "id: 1\ndata:\n\n", ended, 1, false},
+		{"legacy with an id and an empty one in one event", legacy, "id: 1\nid:\n" + note, ended, 1, true},
+		{"legacy with an id that a later event resets", legacy, "id: 1\n" + note + "id\n\n", ended, 1, true},
+		{"legacy with an id after a reset", legacy, "id:\n" + note + "id: 2\n\n", ended, 1, false},
 		{"legacy with an empty id", legacy, "id:\n" + note, ended, 1, true},
 		{"modern with an id", message{}, "id: 1\n" + note, ended, 1, true},
 	} {
