@@ -56,8 +56,7 @@ func (s *eventSink) release() {
 // count keeps the budget informed of what the splitter holds. Past the budget
 // nothing more is held: incomplete events are relayed as they come.
 func (s *eventSink) count() {
-	tail, _ := s.splitter.Held()
-	more := int64(len(tail)) - s.counted
+	more := int64(s.splitter.Held()) - s.counted
 	if more > 0 && !s.w.x.hold(more) {
 		s.splitter.Limit = 0
 		return
@@ -123,7 +122,7 @@ func (s *eventSink) deliver(v outcome.Verdict) error {
 	case s.resumable():
 		return nil
 	}
-	if _, torn := s.splitter.Held(); torn {
+	if s.splitter.Torn() {
 		// Half of the event went out: only a broken stream says so.
 		panic(http.ErrAbortHandler)
 	}

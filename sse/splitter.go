@@ -14,7 +14,7 @@ type Splitter struct {
 	Limit int
 
 	held  []byte // the head of what is incomplete: an event, a comment line or a byte order mark
-	torn  bool   // the bytes before held were handed out although their event or comment is incomplete
+	torn  bool   // the head of what is incomplete was handed out; nothing of it is held
 	open  bool   // a field line has begun since the last blank line
 	event Event  // what is known of the current event
 	line  line   // what is known of the current line
@@ -24,7 +24,7 @@ type Splitter struct {
 
 // Handler receives the pieces of a stream in their order. Slices and events are valid only during the call.
 //
-// What Pass, Event.Raw and Overflow hand over, and the tail that is still held, are together the stream, every byte
+// What Pass, Event.Raw and Overflow hand over, and what is still held, are together the stream, every byte
 // once. Data repeats bytes that are also in one of them.
 type Handler interface {
 	// Data takes the next piece of the current event's data as soon as it is there, with a line feed between two data
@@ -113,11 +113,16 @@ func (s *Splitter) Split(p []byte, on Handler) {
 	s.suspend(p[from:], on)
 }
 
-// Held returns the tail of the stream that was not handed out: the head of an event, of a comment or of a byte order
-// mark that never became complete. It is torn if bytes of the same event or comment were handed out already: then the
-// tail is empty, and whatever is written next would continue their line.
-func (s *Splitter) Held() (tail []byte, torn bool) {
-	return s.held, s.torn
+// Held returns how many bytes at the end of the stream were not handed out: the head of an event, of a comment or of a
+// byte order mark that is not complete.
+func (s *Splitter) Held() int {
+	return len(s.held)
+}
+
+// Torn reports whether the head of an event or comment that is not complete was handed out. Then nothing of it is held,
+// and whatever is written next would continue its line.
+func (s *Splitter) Torn() bool {
+	return s.torn
 }
 
 // byteOrderMark passes the mark at the head of the stream and returns what follows it.

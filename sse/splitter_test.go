@@ -81,8 +81,11 @@ func (r *recorder) check(s *Splitter, want reference) error {
 	if !bytes.Equal(r.overflow, over) {
 		return fmt.Errorf("%q of the incomplete event was handed out, want %q", r.overflow, over)
 	}
-	if tail, torn := s.Held(); torn != wantTorn || !bytes.Equal(tail, want.tail) {
-		return fmt.Errorf("held %q, torn %v, want %q, %v", tail, torn, want.tail, wantTorn)
+	if s.Torn() != wantTorn || !bytes.Equal(s.held, want.tail) || s.Held() != len(want.tail) {
+		return fmt.Errorf("held %q, torn %v, want %q, %v", s.held, s.Torn(), want.tail, wantTorn)
+	}
+	if s.Torn() && s.Held() > 0 {
+		return fmt.Errorf("held %q of what was handed out", s.held)
 	}
 	return nil
 }
@@ -254,8 +257,8 @@ func TestSplitPieces(t *testing.T) {
 	if !slices.Equal(log, want) {
 		t.Errorf("got  %q\nwant %q", []string(log), want)
 	}
-	if tail, torn := s.Held(); string(tail) != ": d" || torn {
-		t.Errorf("held %q, torn %v", tail, torn)
+	if string(s.held) != ": d" || s.Torn() {
+		t.Errorf("held %q, torn %v", s.held, s.Torn())
 	}
 }
 
