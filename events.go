@@ -40,8 +40,16 @@ func (s *eventSink) write(p []byte) error {
 	s.splitter.Split(p, s)
 	s.count()
 	s.release()
+	if cap(s.out) > maxIdle {
+		s.out = nil
+		s.count()
+	}
 	return s.err
 }
+
+// maxIdle is how many bytes of memory a stream keeps from one event to the
+// next.
+const maxIdle = 64 << 10
 
 // release sends what was let through, at once.
 func (s *eventSink) release() {
@@ -53,10 +61,10 @@ func (s *eventSink) release() {
 	}
 }
 
-// count keeps the budget informed of what the splitter holds. Past the budget
-// nothing more is held: incomplete events are relayed as they come.
+// count keeps the budget informed of the memory that the stream uses. Past the
+// budget nothing more is held: incomplete events are relayed as they come.
 func (s *eventSink) count() {
-	more := int64(s.splitter.Held()) - s.counted
+	more := int64(s.splitter.Held()+cap(s.out)) - s.counted
 	if more > 0 && !s.w.x.hold(more) {
 		s.splitter.Limit = 0
 		return

@@ -68,6 +68,7 @@ const (
 const (
 	bom     = "\xEF\xBB\xBF"
 	maxType = 64
+	maxIdle = 64 << 10 // bytes of an empty buffer that is kept for the next event
 )
 
 var newline = []byte("\n")
@@ -111,12 +112,15 @@ func (s *Splitter) Split(p []byte, on Handler) {
 		s.line = line{at: len(s.held) + i - from}
 	}
 	s.suspend(p[from:], on)
+	if len(s.held) == 0 && cap(s.held) > maxIdle {
+		s.held = nil
+	}
 }
 
-// Held returns how many bytes at the end of the stream were not handed out: the head of an event, of a comment or of a
-// byte order mark that is not complete.
+// Held returns how many bytes of memory are in use for the end of the stream that was not handed out: the head of an
+// event, of a comment or of a byte order mark that is not complete. Up to 64 KiB stay in use when there is none.
 func (s *Splitter) Held() int {
-	return len(s.held)
+	return cap(s.held)
 }
 
 // Torn reports whether the head of an event or comment that is not complete was handed out. Then nothing of it is held,
