@@ -77,11 +77,12 @@ func unreadBody(err error, limit int64) *mcpheaders.Refusal {
 
 // bodyReader is the body of the forwarded request. It knows whether anything
 // beneath has begun to read it, which is part of the proof that nothing was
-// sent, and whether a second delivery asked for it. It offers no WriterTo and no second reading, and the request gets no
-// GetBody: with one, Go's transport repeats a POST by itself.
+// sent, and whether a second delivery asked for it. It offers no WriterTo and
+// no second reading, and the request gets no GetBody: with one, Go's transport
+// repeats a POST by itself.
 type bodyReader struct {
-	body   []byte
-	offset int
+	body   []byte    // what is left of what was read
+	rest   io.Reader // what follows it unread; nil if nothing does
 	read   atomic.Bool
 	ended  atomic.Bool // its end was met, or it was closed: one delivery has had it
 	reread atomic.Bool // it was read after that
@@ -96,13 +97,20 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	if b.trace != nil {
 		b.trace.bodyRead()
 	}
-	if b.offset == len(b.body) {
-		b.ended.Store(true)
-		return 0, io.EOF
+	if len(b.body) > 0 {
+		n := copy(p, b.body)
+		b.body = b.body[n:]
+		return n, nil
 	}
-	n := copy(p, b.body[b.offset:])
-	b.offset += n
-	return n, nil
+	if b.rest != nil {
+		n, err := b.rest.Read(p)
+		if err != nil {
+			b.ended.Store(true)
+		}
+		return n, err
+	}
+	b.ended.Store(true)
+	return 0, io.EOF
 }
 
 func (b *bodyReader) Close() error {

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"maps"
 	"net/http"
 
@@ -60,55 +58,74 @@ func (c *call) context() context.Context { return &callContext{c.request.Context
 // admit reads the request and judges it by the admission table. Methods other
 // than POST carry no message: for them the ladder ends with the head.
 func (c *call) admit() *mcpheaders.Refusal {
-	r, policy := c.request, &c.h.policy
-	if refusal := policy.Head(r.Method, r.Header); refusal != nil {
+	r := c.request
+	refusal := c.h.policy.Head(r.Method, r.Header)
+	if r.Method != http.MethodPost || refusal != nil && c.h.Enforce == on {
 		return refusal
 	}
-	if r.Method != http.MethodPost {
-		return nil
-	}
-	body, refusal := c.readBody(r)
-	c.body = body
-	if refusal != nil {
-		return refusal
-	}
-	c.complete = true
-	parseErr := c.message.Parse(body)
-	c.parsed = parseErr == nil
-	c.name = mcpheaders.Name(&c.message)
-	c.admission, refusal = policy.Message(&c.message, parseErr, r.Header, r.Trailer)
+	// With enforce off a request that its head would have refused goes on, and
+	// may be a tool call like any other.
+	later := c.admitMessage()
 	if refusal == nil {
-		refusal = c.tooEarly()
+		refusal = later
 	}
 	c.admitted = refusal == nil
 	return refusal
 }
 
-// isToolCall reports whether the request is a tool call, whose outcome is to
-// be known. With enforce off, one that was not admitted is a tool call too.
-func (c *call) isToolCall() bool {
-	return c.parsed && c.message.Kind == jsonrpc.Request && c.message.Method == "tools/call"
+// admitMessage reads and judges what a POST carries.
+func (c *call) admitMessage() (refusal *mcpheaders.Refusal) {
+	r := c.request
+	c.body, refusal = c.readBody(r)
+	if refusal != nil {
+		return refusal
+	}
+	c.complete = true
+	parseErr := c.message.Parse(c.body)
+	c.parsed = parseErr == nil
+	c.name = mcpheaders.Name(&c.message)
+	c.admission, refusal = c.h.policy.Message(&c.message, parseErr, r.Header, r.Trailer)
+	if refusal == nil {
+		refusal = c.tooEarly()
+	}
+	return refusal
 }
+
+// isToolCall reports whether the request is a tool call that can be answered,
+// whose outcome is to be known. With enforce off that includes a message that
+// was not admitted, as far as its method and its one id could be read.
+func (c *call) isToolCall() bool {
+	return c.message.Method == toolsCall && c.message.ID != nil
+}
+
+// mayBeToolCall reports whether anything that reads the body less strictly
+// might run a tool for it. Of what was admitted only a tool call may.
+func (c *call) mayBeToolCall() bool {
+	return c.message.Method == toolsCall || c.request.Method == http.MethodPost && !c.parsed
+}
+
+// toolsCall is the JSON-RPC method of a tool call.
+const toolsCall = "tools/call"
 
 // forward returns the request as it goes on under ctx: the very bytes that
 // were checked, for each mirrored header the one value that was, and nothing
 // of the framing that the client chose for them.
 func (c *call) forward(ctx context.Context, body *bodyReader) *http.Request {
 	r := c.request.WithContext(ctx)
-	if !c.complete {
-		// Only with enforce off: what was not read follows what was.
-		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(c.body), c.request.Body))
-		return r
-	}
 	body.body = c.body
 	r.Body = body
 	r.GetBody = nil
-	r.ContentLength = int64(len(c.body))
-	r.TransferEncoding = nil
-	r.Trailer = nil
 	// The values are shared with the client's request, which the handlers
 	// outside still read: they are replaced, never changed.
 	r.Header = maps.Clone(c.request.Header)
+	if !c.complete {
+		// Only with enforce off: what was not read follows what was.
+		body.rest = c.request.Body
+		return r
+	}
+	r.ContentLength = int64(len(c.body))
+	r.TransferEncoding = nil
+	r.Trailer = nil
 	r.Header.Del("Expect") // was met when the body was read
 	if c.admitted {
 		for _, header := range c.admission.Forward {

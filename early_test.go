@@ -4,8 +4,6 @@ import (
 	"crypto/tls"
 	"net/http/httptest"
 	"testing"
-
-	"github.com/caddymcp/gateway/jsonrpc"
 )
 
 func TestTooEarlyByTheHandshake(t *testing.T) {
@@ -18,9 +16,9 @@ func TestTooEarlyByTheHandshake(t *testing.T) {
 		{"handshake complete", &tls.ConnectionState{HandshakeComplete: true}, false},
 		{"early data", &tls.ConnectionState{}, true},
 	} {
-		c := &call{request: httptest.NewRequest("POST", "/mcp", nil), parsed: true}
+		c := &call{request: httptest.NewRequest("POST", "/mcp", nil)}
 		c.request.TLS = tt.tls
-		c.message.Kind, c.message.Method = jsonrpc.Request, "tools/call"
+		c.message.ID, c.message.Method = []byte("1"), "tools/call"
 		if got := c.tooEarly() != nil; got != tt.want {
 			t.Errorf("%s: refused %v", tt.name, got)
 		}

@@ -27,6 +27,11 @@ type exchange struct {
 	writer responseWriter
 	start  time.Time
 
+	// opaque: with enforce off, the request may be a tool call or not. It is
+	// sent at most once, and its answer, which cannot be told by an id, is
+	// passed on as it is.
+	opaque bool
+
 	reader *jsonrpc.ResponseReader
 	answer jsonrpc.Answer // the final message, once one was read
 	later  bool           // another event that carried data came before it
@@ -43,6 +48,7 @@ func newExchange(c *call, w http.ResponseWriter) *exchange {
 		call:   c,
 		client: c.request.Context(),
 		rule:   c.h.tools.find(c.name),
+		opaque: !c.isToolCall(),
 		start:  time.Now(),
 	}
 	x.repl = x.client.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
@@ -122,8 +128,12 @@ func (x *exchange) snapshot() snapshot {
 }
 
 // answered reports whether a complete final message with the request's id was
-// read: then it is what counts, whatever happened afterwards.
+// read: then it is what counts, whatever happened afterwards. What answers a
+// request that cannot be read is a whole response.
 func (x *exchange) answered() bool {
+	if x.opaque {
+		return x.writer.status != 0 && !x.aborted && x.failure == nil
+	}
 	return isFinal(&x.answer) && x.answer.ID == jsonrpc.IDOurs
 }
 
@@ -131,9 +141,11 @@ func isFinal(a *jsonrpc.Answer) bool {
 	return a.Kind == jsonrpc.Result || a.Kind == jsonrpc.ErrorResponse
 }
 
-// conclude decides what is known of the call and records it, once.
+// conclude decides what is known of the call and records it, once. Of a request
+// that cannot be read nothing is known once it was answered, not even whether
+// it was a call.
 func (x *exchange) conclude(s *snapshot) {
-	if x.ended {
+	if x.ended || x.opaque && s.stage() == outcome.Answered && !s.stopped {
 		return
 	}
 	x.ended = true
@@ -166,7 +178,8 @@ func (x *exchange) describe(s *snapshot) {
 		TaskID:        a.HasTaskID,
 		Code:          a.Code,
 
-		NotExecutedOnError: x.rule.notExecutedOnError,
+		// Only a request that was admitted is surely a call of that tool.
+		NotExecutedOnError: x.rule.notExecutedOnError && x.admitted,
 		CodeIsAmbiguous:    x.rule.isAmbiguous(a.Code),
 		Repeated:           s.stopped,
 		Substituted:        s.substituted(w.responseHead),

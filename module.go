@@ -57,7 +57,8 @@ func init() {
 type Handler struct {
 	// Whether requests that fail admission are refused: `on` or `off`. With
 	// `off` what would have been refused is logged and counted, and goes on
-	// to the upstream. Default: `on`.
+	// to the upstream; what may be a tool call is still observed and sent at
+	// most once. Default: `on`.
 	Enforce string `json:"enforce,omitempty"`
 
 	// The size up to which a request body is read, in bytes; a larger one is
@@ -217,7 +218,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 			return c.answerRefusal(w, refusal)
 		}
 	}
-	if !c.isToolCall() {
+	if !c.mayBeToolCall() {
 		return next.ServeHTTP(w, c.forward(c.context(), new(bodyReader)))
 	}
 	return newExchange(c, w).run(next)

@@ -82,7 +82,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	}
 	w.responseHead = readHead(status, w.Header())
 	switch {
-	case status < 200 || status >= 300 && status < 400, w.encoded:
+	case status < 200 || status >= 300 && status < 400, w.encoded, w.x.opaque:
 		w.sink = newUntouched(w)
 	case w.stream:
 		w.sink = newEventSink(w)
