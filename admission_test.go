@@ -228,9 +228,58 @@ func TestExpectContinue(t *testing.T) {
 		}
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", tt.length)
-		line, err := bufio.NewReader(conn).ReadString('\n')
+		reader := bufio.NewReader(conn)
+		line, err := reader.ReadString('\n')
 		if err != nil || strings.TrimSpace(line) != tt.want {
 			t.Errorf("%d bytes: got %q, %v", tt.length, line, err)
+		}
+		if tt.length == 100 {
+			continue
+		}
+		// It is not told to go on afterwards either.
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if rest, err := io.ReadAll(reader); err != nil || strings.Contains(string(rest), "Continue") {
+			t.Errorf("%d bytes: then %q, %v", tt.length, rest, err)
+		}
+	}
+}
+
+// A client that writes its whole body before it reads gets the refusal of a
+// body that the gateway does not want.
+func TestRefusalReachesBusyClient(t *testing.T) {
+	const length = 20 << 20
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\nmax_body 1KiB\n}\nreverse_proxy " + up.addr()})
+	body := make([]byte, length)
+	for _, tt := range []struct {
+		times                           int
+		name, head, before, after, want string
+	}{
+		{10, "too large", fmt.Sprintf("Content-Length: %d", length), "", "", "413"},
+		{2, "too large, chunked", "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n", length), "\r\n0\r\n\r\n", "413"},
+		{2, "foreign origin", fmt.Sprintf("Content-Length: %d\r\nOrigin: https://evil.example", length), "", "", "403"},
+	} {
+		for range tt.times {
+			conn, err := net.Dial("tcp", site.Addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n%s\r\n\r\n%s", tt.head, tt.before)
+			if _, err := conn.Write(body); err != nil {
+				t.Errorf("%s: sending the body: %v", tt.name, err)
+			}
+			io.WriteString(conn, tt.after)
+			response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Errorf("%s: reading the answer: %v", tt.name, err)
+				continue
+			}
+			if errorOf(t, response); !strings.HasPrefix(response.Status, tt.want) {
+				t.Errorf("%s: got %s", tt.name, response.Status)
+			}
 		}
 	}
 }
@@ -240,9 +289,11 @@ func TestExpectContinue(t *testing.T) {
 func TestEarlyData(t *testing.T) {
 	up := newUpstream(t, committed)
 	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp\nreverse_proxy " + up.addr()})
-	response := post(t, site.URL+"/mcp", "refund", toolCall("refund", "{}"), "Early-Data", "1")
-	if got := errorOf(t, response); response.StatusCode != http.StatusTooEarly || got.Error.Code != -41016 || string(got.ID) != "7" {
-		t.Errorf("got %d, %+v", response.StatusCode, got)
+	for _, value := range []string{"1", "1, 1", "?1", "0", " "} {
+		response := post(t, site.URL+"/mcp", "refund", toolCall("refund", "{}"), "Early-Data", value)
+		if got := errorOf(t, response); response.StatusCode != http.StatusTooEarly || got.Error.Code != -41016 || string(got.ID) != "7" {
+			t.Errorf("%q: got %d, %+v", value, response.StatusCode, got)
+		}
 	}
 	if len(up.seen()) != 0 {
 		t.Error("the refused request reached the upstream")

@@ -16,7 +16,8 @@ func (c *call) tooEarly() *mcpheaders.Refusal {
 	if !c.isToolCall() {
 		return nil
 	}
-	if (r.TLS == nil || r.TLS.HandshakeComplete) && r.Header.Get("Early-Data") != "1" {
+	// A hop that says anything of early data is taken to say that it is some.
+	if (r.TLS == nil || r.TLS.HandshakeComplete) && len(r.Header["Early-Data"]) == 0 {
 		return nil
 	}
 	return &mcpheaders.Refusal{

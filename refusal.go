@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -46,7 +48,8 @@ func (c *call) answerRefusal(w http.ResponseWriter, refusal *mcpheaders.Refusal)
 	if refusal.Status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	if !c.complete && c.request.ContentLength != 0 && c.request.ProtoMajor == 1 {
+	unread := !c.complete && c.request.ContentLength != 0 && c.request.ProtoMajor == 1
+	if unread {
 		// net/http reads what is left of a body before it sends the response,
 		// and so would keep a client waiting that stalls, or that waits to be
 		// told to go on. Not on a connection that closes.
@@ -56,7 +59,35 @@ func (c *call) answerRefusal(w http.ResponseWriter, refusal *mcpheaders.Refusal)
 	if c.message.Kind == jsonrpc.Response {
 		id = nil
 	}
-	return writeError(w, refusal.Status, jsonrpc.AppendError(nil, id, refusal.Code, refusal.Text, refusal.AppendData(nil)))
+	err := writeError(w, refusal.Status, jsonrpc.AppendError(nil, id, refusal.Code, refusal.Text, refusal.AppendData(nil)))
+	if unread {
+		c.discardBody(w)
+	}
+	return err
+}
+
+// What is discarded of the body of a refused request, at most.
+const (
+	discardTime  = 5 * time.Second
+	discardBytes = 64 << 20
+)
+
+// discardBody reads on after a refusal over HTTP/1 was written. To close a
+// connection on which bytes still arrive resets it, and the reset takes the
+// refusal with it from a client that writes its whole body before it reads:
+// the client would see a torn connection, and send the same again.
+//
+// A client that waits to be told to go on is not told so any more, and so does
+// not send its body.
+func (c *call) discardBody(w http.ResponseWriter) {
+	waits := len(c.body) == 0 && c.request.Header.Get("Expect") != ""
+	c.body = nil
+	c.release()
+	client := http.NewResponseController(w)
+	if client.Flush() != nil || client.SetReadDeadline(time.Now().Add(discardTime)) != nil || waits {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, c.request.Body, discardBytes)
 }
 
 // writeError sends one JSON-RPC error as the whole response.
