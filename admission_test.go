@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/caddymcp/gateway/internal/brokenup/incaddy"
@@ -190,18 +191,30 @@ func TestNested(t *testing.T) {
 // Past max_held requests are refused and responses relayed.
 func TestMaxHeld(t *testing.T) {
 	padding := strings.Repeat("x", 4000)
-	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+	arrived, finish := make(chan struct{}), make(chan struct{})
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Name") == "slow" {
+			arrived <- struct{}{}
+			<-finish
+		}
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","x":"%s"}}`, padding)
 	})
-	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\nmax_held 2000\n}\nreverse_proxy " + up.addr()})
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\nmax_body 5000\nresponse_buffer 5000\nmax_held 10000\n}\nreverse_proxy " + up.addr()})
 
+	// Two calls under way hold some 8,300 bytes.
+	var slow sync.WaitGroup
+	uris := []string{"/mcp?slow=1", "/mcp?slow=2"}
+	for _, uri := range uris {
+		slow.Go(func() { post(t, site.URL+uri, "slow", toolCall("slow", `{"x":"`+padding+`"}`)) })
+		<-arrived
+	}
 	response := post(t, site.URL+"/mcp", "refund", toolCall("refund", `{"x":"`+padding+`"}`))
 	got := errorOf(t, response)
 	if response.StatusCode != http.StatusServiceUnavailable || got.Error.Code != -41015 || response.Header.Get("Retry-After") == "" {
 		t.Errorf("got %d, %+v", response.StatusCode, got)
 	}
-	if len(up.seen()) != 0 {
+	if len(up.seen()) != 2 {
 		t.Error("the refused request reached the upstream")
 	}
 
@@ -211,6 +224,16 @@ func TestMaxHeld(t *testing.T) {
 		t.Errorf("got %d bytes: %.100s", len(answer), answer)
 	}
 	site.Log.Await(t, "the relayed call", func(e *incaddy.Entry) bool { return e.Access() && e.MCP != nil && e.MCP.Outcome == "committed" })
+
+	// Once they are over, there is room again.
+	close(finish)
+	slow.Wait()
+	for _, uri := range uris {
+		site.Log.Access(t, uri)
+	}
+	if answer := text(t, post(t, site.URL+"/mcp", "refund", toolCall("refund", `{"x":"`+padding+`"}`))); !strings.Contains(answer, "caddymcp") {
+		t.Errorf("got %d bytes: %.100s", len(answer), answer)
+	}
 }
 
 // A client may wait with its body until it is told to go on; a refusal by the

@@ -12,12 +12,9 @@ import (
 	"github.com/caddymcp/gateway/mcpheaders"
 )
 
-// The size of a body's first buffer, in bytes: when its length is not
-// declared, and the most that is set aside on the word of a Content-Length.
-const (
-	undeclaredRead = 4 << 10
-	declaredRead   = 64 << 10
-)
+// firstRead is the size of a body's first buffer, in bytes. A Content-Length
+// sets nothing more aside: it is a word that costs its sender nothing.
+const firstRead = 4 << 10
 
 // readBody reads the body of r to its end, within max_body and the budget
 // (admission row 4). To the end and not just as far as Content-Length says:
@@ -29,19 +26,14 @@ func (c *call) readBody(r *http.Request) ([]byte, *mcpheaders.Refusal) {
 	if r.ContentLength > limit {
 		return nil, mcpheaders.BodyTooLarge(limit)
 	}
-	// One byte more than declared, so that the end is met without growing.
-	grow := min(r.ContentLength+1, declaredRead)
-	if r.ContentLength < 0 {
-		grow = undeclaredRead
-	}
 	var body []byte
 	for {
 		if len(body) == cap(body) {
-			if !c.hold(grow) {
+			size := nextSize(int64(len(body)), r.ContentLength, limit)
+			if !c.hold(size - int64(len(body))) {
 				return body, overloaded()
 			}
-			body = append(make([]byte, 0, int64(len(body))+grow), body...)
-			grow = int64(cap(body)) // doubles from here on
+			body = append(make([]byte, 0, size), body...)
 		}
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
@@ -55,6 +47,18 @@ func (c *call) readBody(r *http.Request) ([]byte, *mcpheaders.Refusal) {
 			return body, unreadBody(err, limit)
 		}
 	}
+}
+
+// nextSize is the size of the buffer that follows one that n bytes have filled:
+// twice as much, so that what is set aside follows what has really come, but
+// not more than the body may have or declares, and one byte for its end to be
+// met in.
+func nextSize(n, declared, limit int64) int64 {
+	size := min(max(2*n, firstRead), limit+1)
+	if declared >= n {
+		size = min(size, declared+1)
+	}
+	return size
 }
 
 // unreadBody says why a body could not be read to its end. The sizes that

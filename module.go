@@ -95,7 +95,8 @@ type Handler struct {
 
 	// The sum of the request and response bytes that may be held at once by
 	// this handler. Past it new requests are refused with HTTP 503 and
-	// responses are relayed instead of held. Default: 268435456 (256 MiB).
+	// responses are relayed instead of held. At least max_body and
+	// response_buffer together. Default: 268435456 (256 MiB).
 	MaxHeld int64 `json:"max_held,omitempty"`
 
 	// Error codes that are ambiguous for every tool, although the protocol

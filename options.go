@@ -38,6 +38,9 @@ func (h *Handler) Validate() error {
 			return err
 		}
 	}
+	if least := h.MaxBody + h.ResponseBuffer; h.MaxHeld < least {
+		return fmt.Errorf("max_held is %d: it must be at least max_body and response_buffer together, %d, or one large call could never pass", h.MaxHeld, least)
+	}
 	for _, o := range h.Origins {
 		if _, err := parseOrigin(o); err != nil {
 			return err
@@ -66,11 +69,15 @@ func checkWord(option, value string, allowed []string) error {
 	return fmt.Errorf("%s is %q: it must be %s or %s", option, value, allowed[0], allowed[1])
 }
 
+// maxSize is the largest size that can be configured, in bytes: 1 TiB. Sums of
+// a few sizes are far from an overflow.
+const maxSize = 1 << 40
+
 func checkSize(option string, value int64) error {
-	if value > 0 {
+	if value > 0 && value <= maxSize {
 		return nil
 	}
-	return fmt.Errorf("%s is %d: it must be a positive number of bytes", option, value)
+	return fmt.Errorf("%s is %d: it must be a positive number of bytes, and not more than 1TiB", option, value)
 }
 
 // parseOrigin replaces the global placeholders of one origin and reads it.

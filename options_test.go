@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -31,6 +32,10 @@ func TestProvisionErrors(t *testing.T) {
 		{"max_body", &Handler{MaxBody: -5}, "max_body is -5: it must be a positive number of bytes"},
 		{"response_buffer", &Handler{ResponseBuffer: -1}, "response_buffer is -1"},
 		{"max_held", &Handler{MaxHeld: -1}, "max_held is -1"},
+		{"largest max_body", &Handler{MaxBody: math.MaxInt64}, "max_body is 9223372036854775807: it must be a positive number of bytes, and not more than 1TiB"},
+		{"largest sizes", &Handler{MaxBody: 1 << 40, ResponseBuffer: 1 << 40, MaxHeld: 1 << 40}, "it must be at least max_body and response_buffer together, 2199023255552"},
+		{"max_held below one call", &Handler{MaxBody: 100, ResponseBuffer: 10, MaxHeld: 109}, "max_held is 109: it must be at least max_body and response_buffer together, 110, or one large call could never pass"},
+		{"default max_held below max_body", &Handler{MaxBody: 300 << 20}, "max_held is 268435456: it must be at least"},
 		{"origins", &Handler{Origins: []string{"ftp:"}}, `parsing origin "ftp:"`},
 		{"unknown placeholder in origins", &Handler{Origins: []string{"{nosuch}"}}, `replacing placeholders of origin "{nosuch}"`},
 		{"revisions", &Handler{Revisions: []string{"2024-11-05"}}, `revision "2024-11-05" is not known`},
