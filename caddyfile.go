@@ -24,8 +24,8 @@ func init() {
 }
 
 // parseCaddyfile makes the directive's route. It does what Caddy does for any
-// handler directive, and warns where there is no matcher: everything else on
-// the host, like OAuth endpoints, is not MCP.
+// handler directive, and warns where it stands in a site's block without a
+// matcher: everything else on the host, like OAuth endpoints, is not MCP.
 func parseCaddyfile(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	if !h.Next() {
 		return nil, h.ArgErr()
@@ -36,9 +36,9 @@ func parseCaddyfile(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	if err != nil {
 		return nil, err
 	}
-	if !hasMatcher {
+	if !hasMatcher && inSiteBlock(h) {
 		caddy.Log().Named("http.handlers."+directive).Warn(
-			"the directive has no matcher: unless the block around it has one, it takes every request of the site for MCP; name the endpoint's path, as in: mcp_gateway /mcp",
+			"the directive takes every request of the site for MCP; put it in a block that names the endpoint's path, as in: handle /mcp { ... }",
 			zap.String("at", place))
 	}
 	handler := new(Handler)
@@ -46,6 +46,17 @@ func parseCaddyfile(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		return nil, err
 	}
 	return h.NewRoute(matchers, handler), nil
+}
+
+// inSiteBlock reports whether the directive stands in a site's own block, and
+// not in a handle, route or the like, whose matcher it cannot see. The state of
+// a block goes down to the blocks in it, and never up: only in the site's own
+// block it is the state of all.
+func inSiteBlock(h httpcaddyfile.Helper) bool {
+	const probe = directive + ".probe"
+	h.State[probe] = true
+	defer delete(h.State, probe)
+	return h.BlockState[probe] != nil
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
