@@ -21,6 +21,7 @@ type call struct {
 	message   jsonrpc.Message
 	parsed    bool   // the body is a message
 	name      string // the tool, prompt, resource or task that it names
+	revision  string // its protocol revision, as it is shown
 	admission mcpheaders.Admission
 	admitted  bool // every row of the admission table passed
 

@@ -11,11 +11,13 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/caddymcp/gateway/jsonrpc"
+	"github.com/caddymcp/gateway/mcpheaders"
 )
 
 // publish makes the call visible in the access log and as placeholders. Both
 // read it when they are asked, so that they show the outcome once there is one.
 func (c *call) publish() {
+	c.revision = c.shownRevision()
 	ctx := c.request.Context()
 	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if ok && server.Logs != nil {
@@ -27,12 +29,31 @@ func (c *call) publish() {
 	}
 }
 
+// shownRevision is the revision that the message is read by, or what was sent
+// in its place if that is none that is known.
+func (c *call) shownRevision() string {
+	const versionHeader = "Mcp-Protocol-Version"
+	sent := strings.Join(c.request.Header[versionHeader], ", ")
+	for _, header := range c.admission.Forward {
+		if header.Name == versionHeader {
+			sent = header.Value
+		}
+	}
+	if sent == "" {
+		sent, _ = c.message.Params.ProtocolVersion.Text()
+	}
+	if _, known := mcpheaders.Known(sent); known || sent == "" {
+		return c.admission.Revision.Name
+	}
+	return shorten(sent)
+}
+
 // MarshalLogObject writes the call into the access log.
 func (c *call) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	for _, field := range [...]struct{ name, value string }{
 		{"method", c.message.Method},
 		{"name", c.name},
-		{"revision", c.admission.Revision.Name},
+		{"revision", c.revision},
 		{"id", string(c.message.ID)},
 		{"outcome", c.outcomeWord()},
 		{"observation", c.verdict.Observation},
@@ -76,7 +97,7 @@ func (c *call) placeholder(key string) (any, bool) {
 	case "name":
 		return c.name, true
 	case "revision":
-		return c.admission.Revision.Name, true
+		return c.revision, true
 	case "id":
 		return string(c.message.ID), true
 	case "outcome":

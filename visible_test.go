@@ -39,6 +39,32 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
+// A revision that nobody knows is shown as it was sent, and not as the one by
+// which the message is read for want of a better.
+func TestShownRevision(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\nenforce off\n}\nreverse_proxy " + up.addr()})
+	call := toolCall("refund", "{}")
+	future, none := strings.ReplaceAll(call, "2026-07-28", "2031-01-01"), strings.ReplaceAll(call, "2026-07-28", "")
+	for i, tt := range []struct{ name, header, body, want string }{
+		{"known", "2026-07-28", call, "2026-07-28"},
+		{"known, legacy", "2025-06-18", none, "2025-06-18"},
+		{"equal copies", "2026-07-28, 2026-07-28", call, "2026-07-28"},
+		{"unknown", "2031-01-01", future, "2031-01-01"},
+		{"unknown, in the body", "", future, "2031-01-01"},
+		{"unknown, in the header", "2031-01-01", call, "2031-01-01"},
+		{"different copies", "2031-01-01, 2026-07-28", call, "2031-01-01, 2026-07-28"},
+		{"long", strings.Repeat("9", 300), call, strings.Repeat("9", 256) + "…"},
+		{"none", "", strings.Replace(call, "2026-07-28", "2025-11-25", 1), "2025-03-26"},
+	} {
+		uri := fmt.Sprintf("/mcp?n=%d", i)
+		text(t, post(t, site.URL+uri, "refund", tt.body, "Mcp-Protocol-Version", tt.header))
+		if got := site.Log.Access(t, uri).MCP.Revision; got != tt.want {
+			t.Errorf("%s: shown as %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // Body-derived placeholders are for the handlers inside; outside, what is
 // evaluated after the response sees all of them.
 func TestPlaceholders(t *testing.T) {
