@@ -85,8 +85,9 @@ func unreadBody(err error, limit int64) *mcpheaders.Refusal {
 // no second reading, and the request gets no GetBody: with one, Go's transport
 // repeats a POST by itself.
 type bodyReader struct {
-	body   []byte    // what is left of what was read
-	rest   io.Reader // what follows it unread; nil if nothing does
+	body   []byte     // what is left of what was read
+	rest   io.Reader  // what follows it unread; nil if nothing does
+	share  *bodyShare // goes back once the body is handed out; nil if it is needed for longer
 	read   atomic.Bool
 	ended  atomic.Bool // its end was met, or it was closed: one delivery has had it
 	reread atomic.Bool // it was read after that
@@ -104,6 +105,10 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	if len(b.body) > 0 {
 		n := copy(p, b.body)
 		b.body = b.body[n:]
+		if len(b.body) == 0 && b.share != nil {
+			b.body = nil
+			b.share.give()
+		}
 		return n, nil
 	}
 	if b.rest != nil {

@@ -29,6 +29,15 @@ func (b *budget) give(n int64) {
 	heldBytes.Sub(float64(n))
 }
 
+// bodyShare is what one body takes of a budget. The transport gives it back in
+// its own goroutine, or the handler when it ends, whichever is first.
+type bodyShare struct {
+	budget *budget
+	bytes  atomic.Int64
+}
+
+func (s *bodyShare) give() { s.budget.give(s.bytes.Swap(0)) }
+
 // codeOverloaded is the error of a request that was refused for the sum of
 // what others hold. Nothing was forwarded.
 const codeOverloaded = -41015

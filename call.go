@@ -1,9 +1,12 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"net/http"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddymcp/gateway/jsonrpc"
 	"github.com/caddymcp/gateway/mcpheaders"
@@ -136,6 +139,25 @@ func (c *call) forward(ctx context.Context, body *bodyReader) *http.Request {
 		}
 	}
 	return r
+}
+
+// relay passes on what is no tool call. Its answer may be a stream that lasts
+// for hours, and the body is not kept for so long: once the transport has read
+// it nothing holds it any more. Nobody reads it twice: reverse_proxy tries again
+// with a body that is unread (a failed dial) or with a copy of its own
+// (request_buffers).
+func (c *call) relay(w http.ResponseWriter, next caddyhttp.Handler) error {
+	body := new(bodyReader)
+	r := c.forward(c.context(), body)
+	if c.message.Params.Arguments.Type == jsonrpc.Absent { // else they may be asked for
+		body.share = &bodyShare{budget: &c.h.held}
+		body.share.bytes.Store(c.heldBytes)
+		c.heldBytes = 0
+		defer body.share.give()
+		c.message = jsonrpc.Message{Kind: c.message.Kind, ID: bytes.Clone(c.message.ID), Method: c.message.Method}
+		c.body = nil
+	}
+	return next.ServeHTTP(w, r)
 }
 
 // unhold returns n bytes that the call does not hold any more.

@@ -220,7 +220,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		}
 	}
 	if !c.mayBeToolCall() {
-		return next.ServeHTTP(w, c.forward(c.context(), new(bodyReader)))
+		return c.relay(w, next)
 	}
 	return newExchange(c, w).run(next)
 }
