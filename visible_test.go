@@ -143,6 +143,31 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// What the gateway logs of a refusal has no credentials in it, whether they came
+// in a header or in the query.
+func TestRefusalLogsNoCredentials(t *testing.T) {
+	site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp\nrespond 204"})
+	for i, more := range [][]string{
+		{"Content-Type", "text/plain"},
+		{"Connection", "Authorization, Mcp-Name"},
+		{"Mcp-Name", "other"},
+		{"Origin", "https://evil.example"},
+	} {
+		more = append(more, "Authorization", "Bearer hush", "Mcp-Session-Id", "hush", "Cookie", "hush=1", "Referer", "https://a.example/?hush")
+		text(t, post(t, fmt.Sprintf("%s/mcp?n=%d&token=hush", site.URL, i), "refund", toolCall("refund", `{"card":"hush"}`), more...))
+		site.Log.Access(t, fmt.Sprintf("/mcp?n=%d&token=hush", i))
+	}
+	entries := site.Log.Entries(func(e *incaddy.Entry) bool { return e.Logger == "http.handlers.mcp_gateway" && e.Message == "refused" })
+	if len(entries) != 4 {
+		t.Errorf("%d refusals were logged", len(entries))
+	}
+	for _, e := range entries {
+		if strings.Contains(e.Line, "hush") {
+			t.Errorf("logged: %s", e.Line)
+		}
+	}
+}
+
 // A stream that lasts does not keep the body of its request, nor a share of
 // max_held for it; the log still shows what the body said.
 func TestStreamKeepsNoBody(t *testing.T) {
