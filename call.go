@@ -88,7 +88,7 @@ func (c *call) admitMessage() (refusal *mcpheaders.Refusal) {
 	parseErr := c.message.Parse(c.body)
 	c.parsed = parseErr == nil
 	c.name = mcpheaders.Name(&c.message)
-	c.admission, refusal = c.h.policy.Message(&c.message, parseErr, r.Header, r.Trailer)
+	c.admission, refusal = c.h.policy.Message(&c.message, parseErr, r.Header, r.Trailer, nil)
 	if refusal == nil {
 		refusal = c.tooEarly()
 	}

@@ -44,7 +44,7 @@ func BenchmarkAdmission400(b *testing.B) {
 			b.Fatal(refusal.Text)
 		}
 		var msg jsonrpc.Message
-		if _, refusal := policy.Message(&msg, msg.Parse(body), header, nil); refusal != nil {
+		if _, refusal := policy.Message(&msg, msg.Parse(body), header, nil, nil); refusal != nil {
 			b.Fatal(refusal.Text)
 		}
 	}
@@ -61,7 +61,7 @@ func BenchmarkLadder(b *testing.B) {
 		if refusal := policy.Head("POST", header); refusal != nil {
 			b.Fatal(refusal.Text)
 		}
-		if _, refusal := policy.Message(&msg, err, header, nil); refusal != nil {
+		if _, refusal := policy.Message(&msg, err, header, nil, nil); refusal != nil {
 			b.Fatal(refusal.Text)
 		}
 	}

@@ -68,7 +68,7 @@ func FuzzLadder(f *testing.F) {
 		policy := &Policy{Revisions: allRevisions(), RawNames: rawNames, Tools: NewToolNames([]string{"echo"})}
 		policy.Head("POST", header)
 		var msg jsonrpc.Message
-		admission, refusal := policy.Message(&msg, msg.Parse(body), header, nil)
+		admission, refusal := policy.Message(&msg, msg.Parse(body), header, nil, nil)
 		if refusal != nil {
 			if !slices.Contains(reasons, refusal.Reason) || refusal.Row == 0 || refusal.Status == 0 || refusal.Code == 0 || refusal.Text == "" {
 				t.Errorf("an incomplete refusal: %+v", refusal)

@@ -35,6 +35,7 @@ var ladder = []rung{
 	{8, 400, invalidRequest, (*request).exactParams, []string{"params_case_variant"}},
 	{9, 400, invalidRequest, (*request).callHasID, []string{"call_without_id"}},
 	{10, 400, invalidParams, (*request).readableParams, []string{"params_not_object", "tool_name_missing", "arguments_not_object", "tool_name_lookalike"}},
+	{10, 400, invalidParams, (*request).exactArguments, []string{"argument_case_variant"}},
 	{11, 400, headerMismatch, (*request).hopByHop, []string{"connection_header", "trailer"}},
 	{12, 400, headerMismatch, (*request).oneValue, []string{"header_repeated"}},
 	{13, 400, headerMismatch, (*request).plainBytes, []string{"header_bytes", "raw_name_mismatch"}},
@@ -45,6 +46,8 @@ var ladder = []rung{
 	{18, 400, invalidRequest, (*request).notResponse, []string{"response_modern"}},
 	{19, 400, headerMismatch, (*request).methodAgrees, []string{"method_missing", "method_of_response", "method_mismatch"}},
 	{20, 400, headerMismatch, (*request).nameAgrees, []string{"name_missing", "name_sentinel", "name_without_source", "name_mismatch"}},
+	{21, 400, headerMismatch, (*request).fewParams, []string{"params_too_many", "params_too_large"}},
+	{21, 400, headerMismatch, (*request).paramsAgree, []string{"param_missing", "param_lost", "param_without_value", "param_sentinel", "param_unrenderable", "param_mismatch", "param_unknown_tool", "param_not_bound"}},
 }
 
 // climb asks the rungs of the rows first to last in turn and returns the first

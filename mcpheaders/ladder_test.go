@@ -16,7 +16,7 @@ import (
 	"github.com/caddymcp/gateway/jsonrpc"
 )
 
-// headerCase is one case of testdata/headers.json.
+// headerCase is one case of testdata/headers.json or testdata/params.json.
 type headerCase struct {
 	Name       string      `json:"name"`
 	Source     string      `json:"source"`
@@ -29,7 +29,19 @@ type headerCase struct {
 	BodyHex    *string     `json:"body_hex"`
 	BodyRepeat *repetition `json:"body_repeat"`
 	Read       string      `json:"read"`
-	Want       struct {
+
+	// Of testdata/params.json.
+	HeadersRepeat *struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+		Count int    `json:"count"`
+		Times int    `json:"times"`
+	} `json:"headers_repeat"`
+	Schema     json.RawMessage `json:"schema"`
+	Definition string          `json:"definition"`
+	Declare    [][2]string     `json:"declare"`
+
+	Want struct {
 		Row    int             `json:"row"`
 		Reason string          `json:"reason"`
 		Status int             `json:"status"`
@@ -40,6 +52,9 @@ type headerCase struct {
 		Admitted bool        `json:"admitted"`
 		Revision string      `json:"revision"`
 		Forward  [][2]string `json:"forward"`
+
+		Params     [][2]string `json:"params"`
+		Unverified *int        `json:"unverified"`
 	} `json:"want"`
 }
 
@@ -48,6 +63,8 @@ type casePolicy struct {
 	Revisions []string `json:"revisions"`
 	RawNames  bool     `json:"raw_names"`
 	Tools     []string `json:"tools"`
+	Params    string   `json:"params"`
+	Numeric   string   `json:"numeric"`
 }
 
 type repetition struct {
@@ -65,7 +82,10 @@ func headerCases(tb testing.TB) []headerCase {
 		Cases []headerCase `json:"cases"`
 	}
 	load(tb, "headers.json", &file)
-	return file.Cases
+	cases := file.Cases
+	file.Cases = nil
+	load(tb, "params.json", &file)
+	return append(cases, file.Cases...)
 }
 
 // load reads a file of testdata, which must have no member that is unknown
@@ -85,6 +105,8 @@ func load(tb testing.TB, name string, into any) {
 
 func (c *headerCase) policy() *Policy {
 	p := &Policy{Origins: c.Policy.Origins, Revisions: c.Policy.Revisions, RawNames: c.Policy.RawNames, Tools: NewToolNames(c.Policy.Tools)}
+	p.Params = map[string]ParamMode{"require": Require, "off": Off}[c.Policy.Params]
+	p.Numeric = map[string]NumericMatch{"lenient": Lenient}[c.Policy.Numeric]
 	if p.Revisions == nil {
 		p.Revisions = allRevisions()
 	}
@@ -103,6 +125,11 @@ func (c *headerCase) header(tb testing.TB) http.Header {
 	header := fields(c.Headers)
 	for _, pair := range c.HeadersHex {
 		header.Add(pair[0], string(unhex(tb, pair[1])))
+	}
+	if r := c.HeadersRepeat; r != nil {
+		for i := range r.Count {
+			header.Add(strings.Replace(r.Name, "%d", fmt.Sprint(i), 1), strings.Repeat(r.Value, r.Times))
+		}
 	}
 	return header
 }
@@ -145,6 +172,31 @@ func (r *repetition) expand() []byte {
 	return []byte(r.Open + strings.Join(units, r.Join) + r.Close)
 }
 
+// bindings are those of the tool that the case calls.
+func (c *headerCase) bindings(tb testing.TB) *Bindings {
+	tb.Helper()
+	var bindings *Bindings
+	var err error
+	switch {
+	case c.Schema != nil:
+		bindings, err = ReadBindings(c.Schema)
+	case c.Declare != nil:
+		var declarations []Declaration
+		for _, pair := range c.Declare {
+			declarations = append(declarations, Declaration{pair[0], pair[1]})
+		}
+		bindings, err = NewBindings(declarations)
+	}
+	var invalid *InvalidDefinition
+	if errors.As(err, &invalid) && invalid.Reason == c.Definition {
+		return nil
+	}
+	if err != nil || c.Definition != "" {
+		tb.Fatalf("the definition is %v, want %q", err, c.Definition)
+	}
+	return bindings
+}
+
 // run puts the case through everything that the gateway would.
 func (c *headerCase) run(tb testing.TB) (Admission, *Refusal) {
 	tb.Helper()
@@ -166,7 +218,7 @@ func (c *headerCase) run(tb testing.TB) (Admission, *Refusal) {
 	}
 	var msg jsonrpc.Message
 	err := msg.Parse(c.body(tb))
-	return policy.Message(&msg, err, header, fields(c.Trailers))
+	return policy.Message(&msg, err, header, fields(c.Trailers), c.bindings(tb))
 }
 
 func TestHeaders(t *testing.T) {
@@ -195,6 +247,16 @@ func (c *headerCase) checkAdmission(t *testing.T, admission Admission, refusal *
 	}
 	if !slices.Equal(forward, c.Want.Forward) {
 		t.Errorf("forwards %q, want %q", forward, c.Want.Forward)
+	}
+	var params [][2]string
+	for _, param := range admission.Params {
+		params = append(params, [2]string{param.Name, param.Value})
+	}
+	if !slices.Equal(params, c.Want.Params) {
+		t.Errorf("verified %q, want %q", params, c.Want.Params)
+	}
+	if c.Want.Unverified != nil && admission.UnverifiedParams != *c.Want.Unverified {
+		t.Errorf("%d unverified, want %d", admission.UnverifiedParams, *c.Want.Unverified)
 	}
 }
 
@@ -233,7 +295,7 @@ func TestLaterRowWouldRefuse(t *testing.T) {
 		}
 		var msg jsonrpc.Message
 		err := msg.Parse(c.body(t))
-		r := &request{policy: c.policy(), httpMethod: c.Method, header: c.header(t), trailer: fields(c.Trailers), msg: &msg, parseErr: err}
+		r := &request{policy: c.policy(), httpMethod: c.Method, header: c.header(t), trailer: fields(c.Trailers), msg: &msg, parseErr: err, bindings: c.bindings(t)}
 		r.read()
 		if refusal := climb(c.Want.Also, c.Want.Also, r); refusal == nil {
 			t.Errorf("%s: row %d has nothing against it", c.Name, c.Want.Also)
@@ -320,7 +382,7 @@ func rungOf(t *testing.T, reason string) rung {
 // TestForeignParseError shows that an error that jsonrpc does not know is not
 // taken for success.
 func TestForeignParseError(t *testing.T) {
-	_, refusal := (&Policy{Revisions: allRevisions()}).Message(&jsonrpc.Message{}, errors.New("lost"), nil, nil)
+	_, refusal := (&Policy{Revisions: allRevisions()}).Message(&jsonrpc.Message{}, errors.New("lost"), nil, nil, nil)
 	if refusal == nil || refusal.Row != 5 {
 		t.Errorf("refusal %+v, want row 5", refusal)
 	}
@@ -353,7 +415,7 @@ func TestBestReading(t *testing.T) {
 			var msg jsonrpc.Message
 			err := msg.Parse([]byte(test.body))
 			policy := &Policy{Revisions: []string{"2025-06-18"}}
-			admission, refusal := policy.Message(&msg, err, test.header, nil)
+			admission, refusal := policy.Message(&msg, err, test.header, nil, nil)
 			if refusal == nil {
 				t.Fatal("admitted")
 			}
@@ -377,7 +439,7 @@ func TestNothingIsModified(t *testing.T) {
 		err := msg.Parse(body)
 		policy := c.policy()
 		policy.Head(c.Method, header)
-		policy.Message(&msg, err, header, trailer)
+		policy.Message(&msg, err, header, trailer, c.bindings(t))
 		same := func(a, b http.Header) bool { return maps.EqualFunc(a, b, slices.Equal) }
 		if !same(header, before) || !same(trailer, trailerBefore) || !bytes.Equal(body, c.body(t)) {
 			t.Errorf("%s: the request was changed", c.Name)

@@ -1,7 +1,6 @@
 package mcpheaders
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/caddymcp/gateway/jsonrpc"
@@ -51,17 +50,7 @@ func (r *request) collectMirrored() {
 	for _, line := range r.header[nameHeader] {
 		r.name.add(line)
 	}
-	for name, lines := range r.header {
-		if !strings.HasPrefix(name, paramPrefix) {
-			continue
-		}
-		param := mirrored{name: name}
-		for _, line := range lines {
-			param.add(line)
-		}
-		r.params = append(r.params, param)
-	}
-	slices.SortFunc(r.params, func(a, b mirrored) int { return strings.Compare(a.name, b.name) })
+	r.collectParams()
 }
 
 // each yields the mirrored headers that were sent, in a fixed order.

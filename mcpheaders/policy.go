@@ -24,6 +24,10 @@ type Policy struct {
 	// (row 13).
 	RawNames bool
 
+	// Params says what becomes of an Mcp-Param header that no binding of the
+	// tool explains (row 21).
+	Params ParamMode
+
 	// Tools are the exact tool names that the configuration mentions: a call
 	// of one that merely looks like them is refused (row 10).
 	Tools ToolNames
@@ -40,6 +44,13 @@ type Admission struct {
 	// value to forward in place of its copies (row 12). A header with several
 	// different values is left out.
 	Forward []HeaderValue
+
+	// Params are the parameters whose headers were found to agree with the
+	// body, in the order of the headers. A refused message has none.
+	Params []Param
+
+	// UnverifiedParams counts the other Mcp-Param headers that were sent.
+	UnverifiedParams int
 }
 
 // HeaderValue is one header with its canonical name, as net/http writes it.
@@ -51,13 +62,18 @@ func (p *Policy) Head(method string, header map[string][]string) *Refusal {
 	return climb(1, 3, &request{policy: p, httpMethod: method, header: header})
 }
 
-// Message judges rows 5 to 20. parseErr is what msg.Parse returned, header and
-// trailer are the request's with canonical names. Nothing is modified.
-func (p *Policy) Message(msg *jsonrpc.Message, parseErr error, header, trailer map[string][]string) (Admission, *Refusal) {
-	r := &request{policy: p, msg: msg, parseErr: parseErr, header: header, trailer: trailer}
+// Message judges rows 5 to 21. parseErr is what msg.Parse returned, header and
+// trailer are the request's with canonical names, and bindings are those of the
+// tool that msg calls, nil if it calls none or its definition is not known.
+// Nothing is modified.
+func (p *Policy) Message(msg *jsonrpc.Message, parseErr error, header, trailer map[string][]string, bindings *Bindings) (Admission, *Refusal) {
+	r := &request{policy: p, msg: msg, parseErr: parseErr, header: header, trailer: trailer, bindings: bindings}
 	r.read()
-	refusal := climb(5, 20, r)
-	return Admission{r.revision, r.forward()}, refusal
+	refusal := climb(5, 21, r)
+	if refusal != nil {
+		r.verified = nil
+	}
+	return Admission{r.revision, r.forward(), r.verified, r.paramsSent - len(r.verified)}, refusal
 }
 
 // request is one request on its way up the ladder.
@@ -68,14 +84,21 @@ type request struct {
 	trailer    map[string][]string
 	msg        *jsonrpc.Message
 	parseErr   error
+	bindings   *Bindings // nil if there is nothing to hold parameters against
 
 	// What read finds in the above once, for several rungs.
-	version  mirrored // MCP-Protocol-Version
-	method   mirrored // Mcp-Method
-	name     mirrored // Mcp-Name
-	params   []mirrored
+	version  mirrored   // MCP-Protocol-Version
+	method   mirrored   // Mcp-Method
+	name     mirrored   // Mcp-Name
+	params   []mirrored // Mcp-Param-*, in the order of their names
 	revision Revision
 	source   *nameSource // what Mcp-Name mirrors; nil if nothing
+
+	paramsSent int              // how many Mcp-Param headers there are
+	excess     string           // the reason why they were not read, empty if they were
+	bound      []jsonrpc.Member // the values of the bindings, in their order
+	variant    jsonrpc.Variant  // a member of the arguments that could be taken for one of them
+	verified   []Param
 }
 
 // read prepares what more than one rung looks at.
@@ -83,6 +106,9 @@ func (r *request) read() {
 	r.collectMirrored()
 	r.settleRevision()
 	r.source = sourceOf(r.msg.Method)
+	if r.msg.Method != "tools/call" || r.policy.Params == Off {
+		r.bindings = nil
+	}
 }
 
 // problem is what the strict pass over the body found, 0 if nothing.

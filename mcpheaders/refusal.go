@@ -8,7 +8,7 @@ import (
 // Refusal is one refused request: what the client is answered with and what the
 // operator sees.
 type Refusal struct {
-	// Row is the row of the admission table, 1 to 20.
+	// Row is the row of the admission table, 1 to 21.
 	Row int
 
 	// Reason is its stable name in snake_case, one of Reasons: a metric label.
@@ -19,8 +19,8 @@ type Refusal struct {
 	Status int
 	Code   int
 
-	// Text says what is wrong and what to do next. It repeats at most 64 bytes
-	// of one thing that the client sent, escaped.
+	// Text says what is wrong and what to do next. Of each thing
+	// that the client sent it repeats at most 64 bytes, escaped.
 	Text string
 
 	// Supported and Requested are the data of an UnsupportedProtocolVersion

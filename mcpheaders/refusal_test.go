@@ -40,7 +40,7 @@ func TestEchoIsShort(t *testing.T) {
 		} {
 			var msg jsonrpc.Message
 			err := msg.Parse([]byte(body))
-			_, refusal := policy.Message(&msg, err, test.header, test.trailer)
+			_, refusal := policy.Message(&msg, err, test.header, test.trailer, nil)
 			checkText(t, test.row, refusal)
 		}
 	}
@@ -103,7 +103,7 @@ func TestTexts(t *testing.T) {
 	} {
 		var msg jsonrpc.Message
 		err := msg.Parse([]byte(test.body))
-		_, refusal := (&Policy{Revisions: allRevisions()}).Message(&msg, err, test.header, nil)
+		_, refusal := (&Policy{Revisions: allRevisions()}).Message(&msg, err, test.header, nil, nil)
 		if refusal == nil || refusal.Text != test.text {
 			t.Errorf("%s:\n got %+v\nwant %s", test.body, refusal, test.text)
 		}
@@ -118,7 +118,7 @@ func TestTexts(t *testing.T) {
 func TestProblems(t *testing.T) {
 	texts := map[string]jsonrpc.Problem{}
 	for problem := jsonrpc.NotJSON; problem.String() != ""; problem++ {
-		_, refusal := (&Policy{}).Message(&jsonrpc.Message{}, &jsonrpc.Error{Problem: problem}, nil, nil)
+		_, refusal := (&Policy{}).Message(&jsonrpc.Message{}, &jsonrpc.Error{Problem: problem}, nil, nil, nil)
 		if refusal.Reason != problem.String() {
 			t.Errorf("%s is refused with %s", problem, refusal.Reason)
 		}
