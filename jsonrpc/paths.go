@@ -116,7 +116,11 @@ func (r *pathReader) child(node *pathNode) {
 
 // member reads the name at the cursor and returns the child that it names, if one.
 func (r *pathReader) member(node *pathNode) *pathNode {
-	name, _ := unquote(r.string())
+	raw := r.string()
+	name := raw[1 : len(raw)-1]
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name, _ = unquote(raw)
+	}
 	if child := node.find(name); child != nil {
 		return child
 	}

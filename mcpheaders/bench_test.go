@@ -92,3 +92,62 @@ func BenchmarkToolNames(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkParams5 is what row 21 adds to a call with five bound parameters:
+// the difference between a tool that is known and one that is not.
+func BenchmarkParams5(b *testing.B) {
+	const schema = `{"type":"object","properties":{"payment_id":{"type":"string","x-mcp-header":"Payment-Id"},"amount":{"type":"integer","x-mcp-header":"Amount"},` +
+		`"currency":{"type":"string","x-mcp-header":"Currency"},"dry_run":{"type":"boolean","x-mcp-header":"Dry-Run"},` +
+		`"scope":{"type":"object","properties":{"tenant":{"type":"string","x-mcp-header":"TenantId"}}},"note":{"type":"string"}}}`
+	bindings, err := ReadBindings([]byte(schema))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, header := modernCall(b)
+	for name, value := range map[string]string{"Payment-Id": "pay_29ac", "Amount": "2000", "Currency": "EUR", "Dry-Run": "false", "Tenantid": "acme"} {
+		header["Mcp-Param-"+name] = []string{value}
+	}
+	body := []byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"create_refund","arguments":{"payment_id":"pay_29ac",` +
+		`"amount":2000,"currency":"EUR","note":"` + strings.Repeat("n", 100) + `","dry_run":false,"scope":{"tenant":"acme","labels":["a","b"]}},` +
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`)
+	var msg jsonrpc.Message
+	if err := msg.Parse(body); err != nil {
+		b.Fatal(err)
+	}
+	policy := &Policy{Revisions: allRevisions()}
+	for _, bench := range []struct {
+		name     string
+		bindings *Bindings
+		verified int
+	}{{"unknown", nil, 0}, {"known", bindings, 5}} {
+		b.Run(bench.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				admission, refusal := policy.Message(&msg, nil, header, nil, bench.bindings)
+				if refusal != nil || len(admission.Params) != bench.verified {
+					b.Fatal(refusal, admission)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkReadBindings reads what learning a list of tools reads for each: a
+// schema that binds, and one that does not.
+func BenchmarkReadBindings(b *testing.B) {
+	plain := `"note":{"type":"string","description":"` + strings.Repeat("A note that the customer sees. ", 20) + `"}}}`
+	for name, schema := range map[string]string{
+		"binding": `{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},` + plain,
+		"plain":   `{"type":"object","properties":{"region":{"type":"string"},` + plain,
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(schema)))
+			for b.Loop() {
+				if _, err := ReadBindings([]byte(schema)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

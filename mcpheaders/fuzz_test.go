@@ -1,6 +1,9 @@
 package mcpheaders
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -111,6 +114,52 @@ func checkAgreement(t *testing.T, msg *jsonrpc.Message, admission Admission) {
 	if len(forwarded[methodHeader]) == 0 || len(forwarded[nameHeader]) == 0 && source != nil && source.required {
 		t.Errorf("%s: a required header is absent: %q", msg.Method, forwarded)
 	}
+}
+
+// FuzzParams shows that an admitted call has the header of each bound value and
+// no other, as a reader of another make sees them: encoding/json.
+func FuzzParams(f *testing.F) {
+	bindings, err := ReadBindings([]byte(`{"properties":{"r":{"type":"string","x-mcp-header":"R"},"a":{"properties":{"n":{"type":"integer","x-mcp-header":"N"}}}}}`))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte(`{"r":"eu","a":{"n":5}}`), "eu", "5", true, true)
+	f.Add([]byte(`{"r":"\u00e9","a":null}`), "=?base64?w6k=?=", "", true, false)
+	f.Add([]byte(`{"r":"","a":{"n":-9007199254740991}}`), "=?base64??=", "-9007199254740991", true, true)
+	f.Fuzz(func(t *testing.T, arguments []byte, r, n string, sendsR, sendsN bool) {
+		body := slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":`), arguments, []byte(`,"_meta":{"`+metaVersionName+`":"2026-07-28"}}}`))
+		header := http.Header{versionHeader: {"2026-07-28"}, methodHeader: {"tools/call"}, nameHeader: {"t"}}
+		if sendsR {
+			header["Mcp-Param-R"] = []string{r}
+		}
+		if sendsN {
+			header["Mcp-Param-N"] = []string{n}
+		}
+		var msg jsonrpc.Message
+		admission, refusal := (&Policy{Revisions: allRevisions(), Params: Require}).Message(&msg, msg.Parse(body), header, nil, bindings)
+		if refusal != nil {
+			return
+		}
+		var read struct {
+			Params struct{ Arguments map[string]any }
+		}
+		decoder := json.NewDecoder(bytes.NewReader(body))
+		decoder.UseNumber()
+		if err := decoder.Decode(&read); err != nil {
+			return // arguments of another type bind nothing
+		}
+		inner, _ := read.Params.Arguments["a"].(map[string]any)
+		var want []Param
+		if number := inner["n"]; number != nil {
+			want = append(want, Param{"N", fmt.Sprint(number)})
+		}
+		if text := read.Params.Arguments["r"]; text != nil {
+			want = append(want, Param{"R", fmt.Sprint(text)})
+		}
+		if !slices.Equal(admission.Params, want) || admission.UnverifiedParams != 0 {
+			t.Errorf("%s with R %q %t, N %q %t: verified %q, want %q", arguments, r, sendsR, n, sendsN, admission.Params, want)
+		}
+	})
 }
 
 // FuzzParseOrigin shows that a serialized origin is its own serialized form,

@@ -51,31 +51,33 @@ func (r *request) collectParams() {
 		for _, line := range sent {
 			size += len(name) + len(line)
 		}
-	}
-	if r.policy.Params != Off {
-		r.excess = paramExcess(lines, size)
-	}
-	if r.paramsSent == 0 || r.excess != "" {
-		return
-	}
-	r.params = make([]mirrored, 0, r.paramsSent)
-	for name, sent := range r.header {
-		if !strings.HasPrefix(name, paramPrefix) || len(sent) == 0 {
-			continue
+		if r.excess = r.policy.paramExcess(lines, size); r.excess == "" {
+			r.addParam(name, sent)
 		}
-		param := mirrored{name: name}
-		for _, line := range sent {
-			param.add(line)
-		}
-		r.params = append(r.params, param)
+	}
+	if r.excess != "" {
+		r.params = nil
 	}
 	slices.SortFunc(r.params, func(a, b mirrored) int { return strings.Compare(a.name, b.name) })
 }
 
+func (r *request) addParam(name string, sent []string) {
+	if r.params == nil {
+		r.params = make([]mirrored, 0, 8) // most calls have fewer
+	}
+	param := mirrored{name: name}
+	for _, line := range sent {
+		param.add(line)
+	}
+	r.params = append(r.params, param)
+}
+
 // paramExcess is the reason to refuse this many headers of this size together,
 // empty if there is none.
-func paramExcess(lines, size int) string {
+func (p *Policy) paramExcess(lines, size int) string {
 	switch {
+	case p.Params == Off:
+		return ""
 	case lines > maxParams:
 		return "params_too_many"
 	case size > maxParamBytes:
@@ -130,11 +132,11 @@ func (r *request) paramsAgree() *Refusal {
 			}
 			sent = sent[1:]
 		}
-		var header mirrored
+		var header *mirrored
 		if len(sent) > 0 && sent[0].name == b.Header {
-			header, sent = sent[0], sent[1:]
+			header, sent = &sent[0], sent[1:]
 		}
-		if refusal := r.paramAgrees(b, r.bound[i], &header); refusal != nil {
+		if refusal := r.paramAgrees(b, r.bound[i], header); refusal != nil {
 			return refusal
 		}
 	}
@@ -160,15 +162,15 @@ func (r *request) unrecognized(header *mirrored) *Refusal {
 }
 
 // paramAgrees judges one binding: the value in the arguments and the header,
-// which is not sent if there is none.
+// nil if none was sent.
 func (r *request) paramAgrees(b *Binding, value jsonrpc.Member, header *mirrored) *Refusal {
 	if value.Type == jsonrpc.Absent || value.Type == jsonrpc.Null {
-		if header.sent {
+		if header != nil {
 			return refuse("param_without_value", r.call(b)+" has no value for "+echo(b.Header)+" to mirror; leave the header out")
 		}
 		return nil
 	}
-	if !header.sent {
+	if header == nil {
 		if b.Required && r.isModernRequest() {
 			return r.paramMissing(b, value)
 		}
