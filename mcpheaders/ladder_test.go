@@ -16,7 +16,7 @@ import (
 	"github.com/caddymcp/gateway/jsonrpc"
 )
 
-// headerCase is one case of testdata/headers.json or testdata/params.json.
+// headerCase is one case of the files that headerCases reads.
 type headerCase struct {
 	Name       string      `json:"name"`
 	Source     string      `json:"source"`
@@ -77,15 +77,16 @@ type repetition struct {
 
 func headerCases(tb testing.TB) []headerCase {
 	tb.Helper()
-	var file struct {
-		About string       `json:"about"`
-		Cases []headerCase `json:"cases"`
+	var all []headerCase
+	for _, name := range []string{"headers.json", "params.json", "sep-2243.json"} {
+		var file struct {
+			About string       `json:"about"`
+			Cases []headerCase `json:"cases"`
+		}
+		load(tb, name, &file)
+		all = append(all, file.Cases...)
 	}
-	load(tb, "headers.json", &file)
-	cases := file.Cases
-	file.Cases = nil
-	load(tb, "params.json", &file)
-	return append(cases, file.Cases...)
+	return all
 }
 
 // load reads a file of testdata, which must have no member that is unknown

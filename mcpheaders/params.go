@@ -119,9 +119,6 @@ func (r *request) fewParams() *Refusal {
 // paramsAgree is row 21. Bindings and headers are both in the order of the
 // headers' names.
 func (r *request) paramsAgree() *Refusal {
-	if r.policy.Params == Off {
-		return nil
-	}
 	r.readBound()
 	sent := r.params
 	for i := range r.bound {

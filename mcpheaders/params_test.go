@@ -51,16 +51,29 @@ func TestParamBounds(t *testing.T) {
 		}
 	}
 
-	// The same is no bound where nothing is judged.
+	// Past the bounds no parameter is read, and where nothing is judged there
+	// are none.
 	many["Mcp-Param-X"] = long["Mcp-Param-X"]
 	msg, sent := callOf(t, "{}")
 	maps.Copy(sent, many)
-	if _, refusal := (&Policy{Revisions: allRevisions()}).Message(msg, nil, sent, nil, nil); refusal == nil || refusal.Reason != "params_too_many" {
-		t.Errorf("refusal %+v", refusal)
+	admission, refusal := (&Policy{Revisions: allRevisions()}).Message(msg, nil, sent, nil, nil)
+	if refusal == nil || refusal.Reason != "params_too_many" || len(admission.Forward) != 3 || admission.UnverifiedParams != len(many) {
+		t.Errorf("too many: %+v, refusal %+v", admission, refusal)
 	}
-	admission, refusal := (&Policy{Revisions: allRevisions(), Params: Off}).Message(msg, nil, sent, nil, nil)
+	admission, refusal = (&Policy{Revisions: allRevisions(), Params: Off}).Message(msg, nil, sent, nil, nil)
 	if refusal != nil || admission.UnverifiedParams != len(many) {
 		t.Errorf("off: %+v, refusal %+v", admission, refusal)
+	}
+}
+
+// TestHeaderWithoutLines shows that a name without a line is no header.
+func TestHeaderWithoutLines(t *testing.T) {
+	bindings := mustRead(t, `{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}`)
+	msg, header := callOf(t, `{}`)
+	header["Mcp-Param-A"] = nil
+	admission, refusal := (&Policy{Revisions: allRevisions(), Params: Require}).Message(msg, nil, header, nil, bindings)
+	if refusal != nil || admission.UnverifiedParams != 0 || len(admission.Forward) != 3 {
+		t.Errorf("%+v, refusal %+v", admission, refusal)
 	}
 }
 

@@ -177,9 +177,6 @@ func (s *schemaReader) bind(header, kind jsontext.Value) error {
 		return s.fault(faultType)
 	}
 	s.list = append(s.list, Binding{name, headerOf(name), slices.Clone(s.path), required})
-	if len(s.list) > maxBindings {
-		return s.fault(faultTooMany)
-	}
 	return nil
 }
 
