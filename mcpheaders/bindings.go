@@ -41,8 +41,11 @@ type Binding struct {
 func (b *Binding) parameter() string { return strings.Join(b.Path, ".") }
 
 // Lost reports whether Caddy removes the header before any handler runs, and
-// names the option of its server that keeps it. Since 2.11.9 it removes every
-// header whose name contains "_" or "." and is not listed there.
+// names the option of its server that keeps it. Caddy 2.11.9 removes every
+// header whose name contains "_" or "." and is not listed there; of one that
+// contains both it keeps what either option lists without a wildcard. A listed
+// header that is sent in several copies, even equal ones, it removes too, as
+// well as the header that has hyphens in their place.
 func (b *Binding) Lost() (option string, lost bool) {
 	switch {
 	case strings.Contains(b.Header, "_"):

@@ -106,11 +106,11 @@ func load(tb testing.TB, name string, into any) {
 
 func (c *headerCase) policy() *Policy {
 	p := &Policy{Origins: c.Policy.Origins, Revisions: c.Policy.Revisions, RawNames: c.Policy.RawNames, Tools: NewToolNames(c.Policy.Tools)}
-	p.Params = map[string]ParamMode{"require": Require, "off": Off}[c.Policy.Params]
-	p.Numeric = map[string]NumericMatch{"lenient": Lenient}[c.Policy.Numeric]
 	if p.Revisions == nil {
 		p.Revisions = allRevisions()
 	}
+	p.Params = map[string]ParamMode{"require": Require, "off": Off}[c.Policy.Params]
+	p.Numeric = map[string]NumericMatch{"lenient": Lenient}[c.Policy.Numeric]
 	return p
 }
 

@@ -15,13 +15,16 @@ import (
 // maxSchemaBytes is the longest schema that is read.
 const maxSchemaBytes = 1 << 20
 
+// noBindings are those of most tools.
+var noBindings = new(Bindings)
+
 // annotation is the keyword that binds a parameter (specification, Tools,
 // x-mcp-header).
 const annotation = "x-mcp-header"
 
 // ReadBindings returns the bindings of a tool from its inputSchema. The error
 // is an *InvalidDefinition: such a tool binds nothing, since a client must not
-// offer it (specification, Schema Extension).
+// offer it (specification, Schema Extension). The schema is not kept.
 func ReadBindings(inputSchema []byte) (*Bindings, error) {
 	if len(inputSchema) > maxSchemaBytes {
 		return nil, &InvalidDefinition{faultTooLarge, ""}
@@ -29,7 +32,7 @@ func ReadBindings(inputSchema []byte) (*Bindings, error) {
 	// Most tools bind nothing, and a keyword can only be spelled another way
 	// with an escape.
 	if !bytes.Contains(inputSchema, []byte(annotation)) && !bytes.Contains(inputSchema, []byte(`\u`)) {
-		return newBindings(nil)
+		return noBindings, nil
 	}
 	s := schemaReader{Decoder: jsontext.NewDecoder(bytes.NewBuffer(inputSchema))}
 	if err := s.schema(true, 1); err != nil {
