@@ -71,14 +71,19 @@ func inSiteBlock(h httpcaddyfile.Helper) bool {
 //	    response_buffer <size>
 //	    max_held        <size>
 //	    ambiguous_codes <code...>
+//	    param_headers   learn|require|off
+//	    namespace       <name>
+//	    caller          <header...>
+//	    max_learned     <size>
 //	    tool <name>|<prefix>* {
 //	        not_executed_on_error
 //	        ambiguous_codes <code...>
+//	        param           <name> <path>
 //	    }
 //	}
 //
-// Sizes have units as in 4MiB. The options origins, revisions, ambiguous_codes
-// and tool can be given several times.
+// Sizes have units as in 4MiB. The options origins, revisions, ambiguous_codes,
+// caller and tool can be given several times, and so can param.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
 	if d.NextArg() {
@@ -88,7 +93,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	for d.NextBlock(0) {
 		option := d.Val()
 		switch option {
-		case "origins", "revisions", "ambiguous_codes", "tool":
+		case "origins", "revisions", "ambiguous_codes", "caller", "tool":
 		default:
 			if slices.Contains(seen, option) {
 				return d.Errf("%s is given twice", option)
@@ -125,6 +130,17 @@ func (h *Handler) unmarshalOption(d *caddyfile.Dispenser, option string) error {
 		return wordOption(d, &h.RawNames, refuse, allow)
 	case "response_buffer":
 		return sizeOption(d, &h.ResponseBuffer)
+	case "param_headers":
+		return wordOption(d, &h.ParamHeaders, learn, require, off)
+	case "namespace":
+		if !d.AllArgs(&h.Namespace) {
+			return d.Errf("namespace needs exactly one name")
+		}
+		return nil
+	case "caller":
+		return listOption(d, &h.Caller, checkHeaderName)
+	case "max_learned":
+		return sizeOption(d, &h.MaxLearned)
 	case "max_held":
 		return sizeOption(d, &h.MaxHeld)
 	case "ambiguous_codes":
@@ -154,6 +170,15 @@ func (h *Handler) unmarshalTool(d *caddyfile.Dispenser) error {
 		case "ambiguous_codes":
 			if err := codesOption(d, &t.AmbiguousCodes); err != nil {
 				return err
+			}
+		case "param":
+			var p Param
+			if !d.AllArgs(&p.Name, &p.Path) {
+				return d.Errf("param needs the name of a header after Mcp-Param- and the path of an argument, as in: param Region region")
+			}
+			t.Params = append(t.Params, p)
+			if _, err := t.bindings(); err != nil {
+				return d.WrapErr(err)
 			}
 		default:
 			return d.Errf("unrecognized option %q of tool %q", d.Val(), t.Pattern)

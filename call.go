@@ -22,9 +22,11 @@ type call struct {
 	body      []byte
 	complete  bool // the body was read to its end
 	message   jsonrpc.Message
-	parsed    bool   // the body is a message
-	name      string // the tool, prompt, resource or task that it names
-	revision  string // its protocol revision, as it is shown
+	parsed    bool      // the body is a message
+	name      string    // the tool, prompt, resource or task that it names
+	revision  string    // its protocol revision, as it is shown
+	rule      *toolRule // what is configured for the tool
+	known     knowledge // what is known of its definition
 	admission mcpheaders.Admission
 	admitted  bool // every row of the admission table passed
 
@@ -88,9 +90,13 @@ func (c *call) admitMessage() (refusal *mcpheaders.Refusal) {
 	parseErr := c.message.Parse(c.body)
 	c.parsed = parseErr == nil
 	c.name = mcpheaders.Name(&c.message)
-	c.admission, refusal = c.h.policy.Message(&c.message, parseErr, r.Header, r.Trailer, nil)
+	c.rule = c.h.tools.find(c.name)
+	c.admission, refusal = c.h.policy.Message(&c.message, parseErr, r.Header, r.Trailer, c.bindings())
 	if refusal == nil {
 		refusal = c.tooEarly()
+	}
+	if refusal == nil {
+		countParams(len(c.admission.Params), c.admission.UnverifiedParams)
 	}
 	return refusal
 }
@@ -157,7 +163,7 @@ func (c *call) relay(w http.ResponseWriter, next caddyhttp.Handler) error {
 		c.message = jsonrpc.Message{Kind: c.message.Kind, ID: bytes.Clone(c.message.ID), Method: c.message.Method}
 		c.body = nil
 	}
-	return next.ServeHTTP(w, r)
+	return c.relayBeside(w, r, next)
 }
 
 // unhold returns n bytes that the call does not hold any more.

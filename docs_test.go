@@ -20,11 +20,13 @@ func TestDocumentation(t *testing.T) {
 	words = append(words, overloaded().Reason, reasonTooEarly)
 	for _, options := range []any{Handler{}, Tool{}} {
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(options)) {
-			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "tools" {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "tools" && name != "params" {
 				words = append(words, name)
 			}
 		}
 	}
+	words = append(words, definitionFaults()...)
+	words = append(words, "param")
 	for _, word := range words {
 		if !strings.Contains(string(text), "`"+word+"`") {
 			t.Errorf("docs/mcp_gateway.md does not name `%s`", word)

@@ -103,6 +103,9 @@ func (s *eventSink) Event(e *sse.Event) {
 	}
 	hasData := s.hasData
 	s.hasData = false
+	if e.Message() && answer.Kind == jsonrpc.Other && answer.Method == toolsChanged {
+		x.toolsChanged()
+	}
 
 	if x.ended || !e.Message() || !isFinal(&answer) || answer.ID != jsonrpc.IDOurs {
 		x.later = x.later || hasData

@@ -14,6 +14,9 @@ import (
 	"github.com/caddymcp/gateway/outcome"
 )
 
+// headerMismatch is the code of a server's refusal of mirrored headers.
+const headerMismatch = -32020
+
 // exchange is one tool call and its answer: it runs the handlers beneath under
 // observation, decides what is known, and sees to it that the client hears no
 // more than that.
@@ -22,7 +25,6 @@ type exchange struct {
 	client context.Context // done when the client is gone
 	ctx    callContext     // of the exchange
 	repl   *caddy.Replacer
-	rule   *toolRule
 	trace  trace
 	writer responseWriter
 	start  time.Time
@@ -47,7 +49,6 @@ func newExchange(c *call, w http.ResponseWriter) *exchange {
 	x := &exchange{
 		call:   c,
 		client: c.request.Context(),
-		rule:   c.h.tools.find(c.name),
 		opaque: !c.isToolCall(),
 		start:  time.Now(),
 	}
@@ -153,6 +154,9 @@ func (x *exchange) conclude(s *snapshot) {
 	x.verdict = outcome.Decide(&x.seen)
 	took := time.Since(x.start)
 	countCall(x.verdict, took)
+	if x.seen.Message == outcome.Error && x.seen.Code == headerMismatch {
+		x.refusedHeaders()
+	}
 	x.log(took)
 }
 

@@ -39,10 +39,65 @@ var (
 		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "held_bytes",
 		Help: "Bytes of requests and responses that are held now.",
 	})
+
+	toolLists = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "tool_lists_total",
+		Help: "Pages of tools/list results that were relayed: learned anew, seen before, or not learned and why.",
+	}, []string{"result"})
+
+	toolDefinitions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "tool_definitions_total",
+		Help: "Definitions of tools on pages that were learned anew: valid, or what is wrong with their mirrored parameters.",
+	}, []string{"result"})
+
+	toolLookups = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "tool_lookups_total",
+		Help: "Tool calls by what was known of the tool's definition: declared, learned, stale or unknown.",
+	}, []string{"result"})
+
+	paramHeaders = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "param_headers_total",
+		Help: "Mcp-Param headers of requests that were admitted, by whether they were verified.",
+	}, []string{"verified"})
 )
 
+// What became of a page of a list.
+const (
+	pageLearned    = "learned"
+	pageSeen       = "seen"
+	pageUnreadable = "unreadable"
+	pageTooLarge   = "too_large"
+	pageEncoded    = "encoded"
+)
+
+// validDefinition is the result of a definition without a fault.
+const validDefinition = "valid"
+
+func countPage(result string) { toolLists.WithLabelValues(result).Inc() }
+
+func countDefinitions(result string, n int) {
+	toolDefinitions.WithLabelValues(result).Add(float64(n))
+}
+
+func countParams(verified, unverified int) {
+	if verified > 0 {
+		paramHeaders.WithLabelValues("true").Add(float64(verified))
+	}
+	if unverified > 0 {
+		paramHeaders.WithLabelValues("false").Add(float64(unverified))
+	}
+}
+
+// lookupSeries holds the series of each state of knowledge.
+var lookupSeries = func() (series [len(knowledgeStates)]prometheus.Counter) {
+	for state, word := range knowledgeStates {
+		series[state] = toolLookups.WithLabelValues(word)
+	}
+	return series
+}()
+
 func registerMetrics(registry prometheus.Registerer) error {
-	for _, collector := range []prometheus.Collector{callsTotal, callDuration, refusalsTotal, repeatsStopped, heldBytes} {
+	for _, collector := range []prometheus.Collector{callsTotal, callDuration, refusalsTotal, repeatsStopped, heldBytes, toolLists, toolDefinitions, toolLookups, paramHeaders} {
 		err := registry.Register(collector)
 		// A second handler of the same configuration finds them registered.
 		var registered prometheus.AlreadyRegisteredError

@@ -23,8 +23,8 @@ func init() {
 // stands ahead of a `reverse_proxy` and does two things.
 //
 // **Admission.** Every POST is parsed strictly and its mirrored headers
-// (`MCP-Protocol-Version`, `Mcp-Method`, `Mcp-Name`) are compared with the
-// body. A request that lies, or that two parsers could read differently, is
+// (`MCP-Protocol-Version`, `Mcp-Method`, `Mcp-Name`, `Mcp-Param-*`) are compared
+// with the body. A request that lies, or that two parsers could read differently, is
 // answered with a JSON-RPC error and never forwarded. The headers are checked;
 // the body is believed.
 //
@@ -49,6 +49,7 @@ func init() {
 // `{http.mcp.revision}` | The protocol revision of the request
 // `{http.mcp.id}` | The JSON-RPC id as it stands in the request
 // `{http.mcp.args.PATH}` | A string, integer or boolean in the arguments, by name or dotted path
+// `{http.mcp.param.NAME}` | The value of a header `Mcp-Param-NAME` that was found to agree with the arguments
 // `{http.mcp.outcome}` | What is known about a tool call, once it has ended
 // `{http.mcp.observation}` | The row of the outcome table that decided
 // `{http.mcp.refusal}` | Why the request was refused
@@ -99,6 +100,31 @@ type Handler struct {
 	// response_buffer together. Default: 268435456 (256 MiB).
 	MaxHeld int64 `json:"max_held,omitempty"`
 
+	// What becomes of the headers `Mcp-Param-*`, which mirror arguments that a
+	// tool's definition names. A tool is known once a `tools/list` with it was
+	// relayed, or by its `param` lines; then its headers must agree with the
+	// arguments. With `learn` the headers of a tool that is not known pass, and
+	// count as unverified; with `require` they are refused; with `off` none is
+	// checked. `learn` protects honest clients from what stands between; only
+	// `param` lines or `require` hold against a client that lies.
+	// Default: `learn`.
+	ParamHeaders string `json:"param_headers,omitempty"`
+
+	// The name of what this handler stands in front of. Handlers that serve the
+	// same host and path with different upstreams need different ones, or one
+	// would believe the tools of the other. Default: empty.
+	Namespace string `json:"namespace,omitempty"`
+
+	// Headers that tell callers apart, in addition to `Authorization`, `Cookie`
+	// and the client certificate. What one caller is shown of tools says nothing
+	// of another's, unless the server says that its list is public.
+	Caller []string `json:"caller,omitempty"`
+
+	// How much memory what was learned of tools may take, in bytes. Past it the
+	// least used is forgotten. Handlers with the same size share it, and a
+	// reload keeps it. Default: 33554432 (32 MiB).
+	MaxLearned int64 `json:"max_learned,omitempty"`
+
 	// Error codes that are ambiguous for every tool, although the protocol
 	// defines them as sent before a request is dispatched: -32700, -32600,
 	// -32601, -32602, -32020, -32021, -32022. For servers that send them after
@@ -113,6 +139,8 @@ type Handler struct {
 	policy mcpheaders.Policy
 	tools  toolTable
 	held   budget
+
+	catalogue *catalogue // nil after Cleanup
 }
 
 // The values of the options that are words.
@@ -123,6 +151,8 @@ const (
 	lenient   = "lenient"
 	refuse    = "refuse"
 	allow     = "allow"
+	learn     = "learn"
+	require   = "require"
 )
 
 // The defaults, in bytes.
@@ -130,6 +160,7 @@ const (
 	defaultMaxBody        = 4 << 20
 	defaultResponseBuffer = 1 << 20
 	defaultMaxHeld        = 256 << 20
+	defaultMaxLearned     = 32 << 20
 )
 
 // CaddyModule returns the Caddy module information.
@@ -154,6 +185,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.policy = mcpheaders.Policy{
 		RawNames: h.RawNames == allow,
 		Tools:    mcpheaders.NewToolNames(exactTools(h.Tools)),
+		Params:   map[string]mcpheaders.ParamMode{learn: mcpheaders.Learn, require: mcpheaders.Require, off: mcpheaders.Off}[h.ParamHeaders],
 	}
 	if h.NumericMatch == lenient {
 		h.policy.Numeric = mcpheaders.Lenient
@@ -166,13 +198,29 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		h.policy.Origins = append(h.policy.Origins, origin)
 	}
 	h.policy.Revisions = h.Revisions
-	h.tools = newToolTable(h.Tools, h.AmbiguousCodes)
 	h.held.limit = h.MaxHeld
+	h.tools = newToolTable(h.Tools, h.AmbiguousCodes)
+	for i, name := range h.Caller {
+		h.Caller[i] = http.CanonicalHeaderKey(name)
+	}
+	var err error
+	if h.catalogue, err = useCatalogue(h.MaxLearned); err != nil {
+		return fmt.Errorf("making room for what is learned of tools: %w", err)
+	}
 
 	if h.Enforce == off {
 		h.logger.Warn("enforce is off: requests that fail admission are forwarded, not refused")
 	}
 	return nil
+}
+
+// Cleanup releases what h shares with other configurations.
+func (h *Handler) Cleanup() error {
+	if h.catalogue == nil {
+		return nil
+	}
+	h.catalogue = nil
+	return releaseCatalogue(h.MaxLearned)
 }
 
 func (h *Handler) setDefaults() {
@@ -182,6 +230,8 @@ func (h *Handler) setDefaults() {
 	setDefault(&h.RawNames, refuse)
 	setDefault(&h.ResponseBuffer, defaultResponseBuffer)
 	setDefault(&h.MaxHeld, defaultMaxHeld)
+	setDefault(&h.ParamHeaders, learn)
+	setDefault(&h.MaxLearned, defaultMaxLearned)
 	if len(h.Revisions) == 0 {
 		for _, r := range mcpheaders.Revisions() {
 			h.Revisions = append(h.Revisions, r.Name)
@@ -206,11 +256,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	// What goes on after a switch of protocols would pass unseen; MCP has none.
 	r.Header.Del("Upgrade")
 	r.Header.Del("Http2-Settings")
-	c := &call{h: h, request: r}
+	c := &call{h: h, request: r, rule: h.tools.fallback}
 	defer c.release()
 	refusal := c.admit()
 	if refusal == nil && r.Method != http.MethodPost {
-		return next.ServeHTTP(w, r)
+		return c.relayBeside(w, r, next)
 	}
 	c.publish()
 	if refusal != nil {
@@ -229,5 +279,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 var (
 	_ caddy.Provisioner           = (*Handler)(nil)
 	_ caddy.Validator             = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 )

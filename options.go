@@ -3,8 +3,10 @@ package gateway
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddymcp/gateway/mcpheaders"
 	"github.com/caddymcp/gateway/outcome"
@@ -19,6 +21,7 @@ func (h *Handler) Validate() error {
 		{"enforce", h.Enforce, []string{on, off}},
 		{"numeric_match", h.NumericMatch, []string{canonical, lenient}},
 		{"raw_names", h.RawNames, []string{refuse, allow}},
+		{"param_headers", h.ParamHeaders, []string{learn, require, off}},
 	}
 	for _, w := range words {
 		if err := checkWord(w.option, w.value, w.allowed); err != nil {
@@ -32,6 +35,7 @@ func (h *Handler) Validate() error {
 		{"max_body", h.MaxBody},
 		{"response_buffer", h.ResponseBuffer},
 		{"max_held", h.MaxHeld},
+		{"max_learned", h.MaxLearned},
 	}
 	for _, s := range sizes {
 		if err := checkSize(s.option, s.value); err != nil {
@@ -51,6 +55,11 @@ func (h *Handler) Validate() error {
 			return err
 		}
 	}
+	for _, name := range h.Caller {
+		if err := checkHeaderName(name); err != nil {
+			return err
+		}
+	}
 	for _, c := range h.AmbiguousCodes {
 		if err := checkAmbiguousCode(c); err != nil {
 			return err
@@ -66,7 +75,7 @@ func checkWord(option, value string, allowed []string) error {
 	if slices.Contains(allowed, value) {
 		return nil
 	}
-	return fmt.Errorf("%s is %q: it must be %s or %s", option, value, allowed[0], allowed[1])
+	return fmt.Errorf("%s is %q: it must be %s", option, value, strings.Join(allowed, " or "))
 }
 
 // maxSize is the largest size that can be configured, in bytes: 1 TiB. Sums of
@@ -102,6 +111,13 @@ func checkRevision(name string) error {
 		known = append(known, r.Name)
 	}
 	return fmt.Errorf("revision %q is not known: the known ones are %v", name, known)
+}
+
+func checkHeaderName(name string) error {
+	if httpguts.ValidHeaderFieldName(name) {
+		return nil
+	}
+	return fmt.Errorf("caller: %q is not the name of a header", name)
 }
 
 func checkAmbiguousCode(code int64) error {

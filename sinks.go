@@ -56,13 +56,23 @@ func (s *held) fits(n int) bool {
 	return true
 }
 
-// declared is the length that the response declares, if it can be held whole.
+// declared is the length that the response declares beyond what is held, if it
+// can be held whole.
 func (s *held) declared() int {
-	n, err := strconv.ParseInt(s.w.Header().Get("Content-Length"), 10, 64)
-	if err != nil || n > s.w.x.h.ResponseBuffer {
+	n := declaredLength(s.w.Header())
+	if n > s.w.x.h.ResponseBuffer {
 		return 0
 	}
 	return int(n) - cap(s.body)
+}
+
+// declaredLength is the Content-Length of a response, or -1.
+func declaredLength(header http.Header) int64 {
+	n, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 // overflow hands over to another sink: the response is larger than what can

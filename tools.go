@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/caddymcp/gateway/mcpheaders"
 )
 
 // Tool is what an operator knows about the tools that a pattern matches.
@@ -19,6 +21,20 @@ type Tool struct {
 	// Error codes that are ambiguous for this tool, in addition to the
 	// handler's.
 	AmbiguousCodes []int64 `json:"ambiguous_codes,omitempty"`
+
+	// The parameters that are mirrored into headers, in place of what a
+	// `tools/list` says of the tool. A call that carries such an argument must
+	// carry its header.
+	Params []Param `json:"params,omitempty"`
+}
+
+// Param is a parameter of a tool that is mirrored into a header.
+type Param struct {
+	// What follows `Mcp-Param-` in the header's name.
+	Name string `json:"name"`
+
+	// The argument, by name or dotted path.
+	Path string `json:"path"`
 }
 
 func (t *Tool) prefix() (string, bool) { return strings.CutSuffix(t.Pattern, "*") }
@@ -39,8 +55,27 @@ func checkTools(tools []Tool) error {
 				return fmt.Errorf("tool %q: %w", t.Pattern, err)
 			}
 		}
+		if _, err := t.bindings(); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// bindings are those that the param lines declare, nil if there are none.
+func (t *Tool) bindings() (*mcpheaders.Bindings, error) {
+	if len(t.Params) == 0 {
+		return nil, nil
+	}
+	declarations := make([]mcpheaders.Declaration, len(t.Params))
+	for i, p := range t.Params {
+		declarations[i] = mcpheaders.Declaration(p)
+	}
+	bindings, err := mcpheaders.NewBindings(declarations)
+	if err != nil {
+		return nil, fmt.Errorf("tool %q: param: %w", t.Pattern, err)
+	}
+	return bindings, nil
 }
 
 func checkPattern(pattern string) error {
@@ -68,6 +103,7 @@ func exactTools(tools []Tool) []string {
 type toolRule struct {
 	notExecutedOnError bool
 	ambiguousCodes     []int64
+	bindings           *mcpheaders.Bindings // declared; nil if none are
 }
 
 func (t *toolRule) isAmbiguous(code int64) bool { return slices.Contains(t.ambiguousCodes, code) }
@@ -90,9 +126,11 @@ func newToolTable(tools []Tool, ambiguousCodes []int64) toolTable {
 		fallback: &toolRule{ambiguousCodes: ambiguousCodes},
 	}
 	for _, tool := range tools {
+		bindings, _ := tool.bindings() // was checked
 		rule := &toolRule{
 			notExecutedOnError: tool.NotExecutedOnError,
 			ambiguousCodes:     slices.Concat(ambiguousCodes, tool.AmbiguousCodes),
+			bindings:           bindings,
 		}
 		if prefix, ok := tool.prefix(); ok {
 			t.prefixes = append(t.prefixes, prefixRule{prefix, rule})

@@ -63,6 +63,9 @@ func (c *call) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 			enc.AddString(field.name, shorten(field.value))
 		}
 	}
+	if n := c.admission.UnverifiedParams; n > 0 {
+		enc.AddInt("unverified_params", n)
+	}
 	return nil
 }
 
@@ -79,6 +82,7 @@ func shorten(s string) string {
 const (
 	placeholderPrefix = "http.mcp."
 	argsPrefix        = "args."
+	paramPrefix       = "param."
 )
 
 // placeholder resolves {http.mcp.*}. One that has no value yet, or none in
@@ -90,6 +94,9 @@ func (c *call) placeholder(key string) (any, bool) {
 	}
 	if path, ok := strings.CutPrefix(key, argsPrefix); ok {
 		return argumentValue(c.message.Argument(path)), true
+	}
+	if name, ok := strings.CutPrefix(key, paramPrefix); ok {
+		return c.param(name), true
 	}
 	switch key {
 	case "method":
@@ -108,6 +115,17 @@ func (c *call) placeholder(key string) (any, bool) {
 		return c.refusal, true
 	}
 	return nil, false
+}
+
+// param is the value of a parameter whose header was verified, else empty.
+// Headers are one for names that differ in case.
+func (c *call) param(name string) string {
+	for _, p := range c.admission.Params {
+		if strings.EqualFold(p.Name, name) {
+			return p.Value
+		}
+	}
+	return ""
 }
 
 // outcomeWord is the word for what is known of a tool call that has ended.

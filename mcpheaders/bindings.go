@@ -63,8 +63,14 @@ type Bindings struct {
 	paths *jsonrpc.Paths // in the same order
 }
 
-// All returns the bindings in the order of their headers.
-func (b *Bindings) All() []Binding { return slices.Clone(b.list) }
+// All returns the bindings in the order of their headers. A nil *Bindings has
+// none.
+func (b *Bindings) All() []Binding {
+	if b == nil {
+		return nil
+	}
+	return slices.Clone(b.list)
+}
 
 // Declaration is a binding that an operator declares. The definition need not
 // be known, and the header is always required.
@@ -89,6 +95,14 @@ func NewBindings(declarations []Declaration) (*Bindings, error) {
 		list = append(list, Binding{d.Name, headerOf(d.Name), path, true})
 	}
 	return newBindings(list)
+}
+
+// Len returns how many bindings there are. A nil *Bindings has none.
+func (b *Bindings) Len() int {
+	if b == nil {
+		return 0
+	}
+	return len(b.list)
 }
 
 // newBindings makes bindings of a list whose names are valid.

@@ -152,7 +152,7 @@ func (r *request) unrecognized(header *mirrored) *Refusal {
 	case r.policy.Params != Require:
 		return nil
 	case r.bindings == nil && r.msg.Method == "tools/call":
-		return refuse("param_unknown_tool", echo(header.name)+" was sent with a call of "+r.tool()+", whose definition is not known here; call tools/list first")
+		return refuse("param_unknown_tool", echo(header.name)+" was sent with a call of "+r.tool()+", whose definition is not known here, or out of date; call tools/list first")
 	default:
 		return refuse("param_not_bound", echo(header.name)+" was sent, and nothing that the message names has such a header; leave it out")
 	}
@@ -202,7 +202,7 @@ func (r *request) paramMissing(b *Binding, value jsonrpc.Member) *Refusal {
 		return r.paramUnrenderable(b)
 	}
 	if option, lost := b.Lost(); lost {
-		return refuse("param_lost", r.call(b)+" has a value and no "+echo(b.Header)+", a header that Caddy removes; the operator can keep it with "+option)
+		return refuse("param_lost", r.call(b)+" has a value and no "+echo(b.Header)+", a header that Caddy removes unless its server lists it in "+option+"; send it, and tell the operator")
 	}
 	return refuse("param_missing", r.call(b)+" has a value and no "+echo(b.Header)+"; "+r.adviseParam(value))
 }

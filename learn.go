@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/caddymcp/gateway/jsonrpc"
+	"github.com/caddymcp/gateway/mcpheaders"
+)
+
+// learns reports whether lists of tools are read.
+func (h *Handler) learns() bool { return h.policy.Params != mcpheaders.Off }
+
+// bindings returns the bindings of the tool that is called, nil if they are not
+// known: what the configuration declares wins over what was learned.
+func (c *call) bindings() *mcpheaders.Bindings {
+	if c.message.Method != toolsCall || !c.h.learns() {
+		return nil
+	}
+	if c.rule.bindings != nil {
+		c.known = knowledge{bindings: c.rule.bindings, state: declared}
+	} else {
+		c.known = c.h.catalogue.find(c.viewKey(), c.name, time.Now())
+	}
+	lookupSeries[c.known.state].Inc()
+	return c.known.bindings
+}
+
+// endpointKey is the endpoint of the request.
+func (c *call) endpointKey() endpointKey {
+	return endpointKey{c.h.Namespace, strings.ToLower(c.request.Host), c.request.URL.Path}
+}
+
+// viewKey is the view of the request's caller.
+func (c *call) viewKey() viewKey {
+	return viewKey{c.endpointKey(), c.h.catalogue.caller(c.request, c.h.Caller)}
+}
+
+// learnTools takes in the response to a tools/list.
+func (c *call) learnTools(response []byte) {
+	now, catalogue, key := time.Now(), c.h.catalogue, c.viewKey()
+	digest := catalogue.digest(response, c.message.ID)
+	if catalogue.seenBefore(key, digest, now) {
+		countPage(pageSeen)
+		return
+	}
+	list, err := jsonrpc.ReadToolsPage(response)
+	if err != nil {
+		countPage(pageUnreadable)
+		c.h.logger.Warn("a tools/list result could not be read: its tools' parameters are not verified",
+			zap.Object("mcp", c), zap.Error(err))
+		return
+	}
+	countPage(pageLearned)
+	d := readDefinitions(list)
+	d.faults = append(d.faults, c.lostHeaders(d)...)
+	catalogue.learn(key, digest, d, now)
+	c.report(d)
+}
+
+// toolsChanged notes that the endpoint said that its tools have changed.
+func (c *call) toolsChanged() {
+	if c.h.learns() {
+		c.h.catalogue.changed(c.endpointKey(), time.Now())
+	}
+}
+
+// refusedHeaders notes that the server refused the headers of a call that was
+// admitted: what was learned of the tool is out of date.
+func (c *call) refusedHeaders() {
+	if c.known.page != nil {
+		c.known.page.distrust()
+	}
+}
+
+// maxReported is how many faults of one page are logged.
+const maxReported = 20
+
+// report logs and counts what is wrong with the definitions of a page.
+func (c *call) report(d definitions) {
+	faulty := make(map[string]bool)
+	for i, f := range d.faults {
+		faulty[f.tool] = true
+		countDefinitions(f.reason, 1)
+		if i < maxReported {
+			c.h.logger.Warn("a tool's mirrored parameters cannot be verified",
+				zap.String("tool", shorten(f.tool)),
+				zap.String("reason", f.reason),
+				zap.String("detail", f.detail),
+				zap.Int("faults_of_the_page", len(d.faults)))
+		}
+	}
+	countDefinitions(validDefinition, len(d.tools)-len(faulty))
+}
+
+// lostHeaders finds the parameters whose headers Caddy removes before any
+// handler runs.
+func (c *call) lostHeaders(d definitions) []fault {
+	server, _ := c.request.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if server == nil {
+		return nil
+	}
+	var faults []fault
+	for tool, bindings := range d.tools {
+		for _, b := range bindings.All() {
+			if option, lost := b.Lost(); lost && !keeps(server, b.Header) {
+				faults = append(faults, fault{tool, faultHeaderLost,
+					"Caddy removes the header " + shorten(b.Header) + "; list it in " + option + " of the server's options to keep it"})
+			}
+		}
+	}
+	return faults
+}
+
+// keeps reports whether a server is configured to keep a header that Caddy
+// removes for its name. An entry may end in a star; one with both characters
+// must be there in full.
+func keeps(server *caddyhttp.Server, header string) bool {
+	both := strings.Contains(header, "_") && strings.Contains(header, ".")
+	return slices.ContainsFunc(slices.Concat(server.ExpectedUnderscoreHeaders, server.ExpectedDotHeaders), func(entry string) bool {
+		prefix, isPrefix := strings.CutSuffix(entry, "*")
+		if isPrefix {
+			return !both && strings.HasPrefix(header, http.CanonicalHeaderKey(prefix))
+		}
+		return http.CanonicalHeaderKey(entry) == header
+	})
+}
