@@ -16,13 +16,12 @@ import (
 // sets nothing more aside: it is a word that costs its sender nothing.
 const firstRead = 4 << 10
 
-// readBody reads the body of r to its end, within max_body and the budget
-// (admission row 4). To the end and not just as far as Content-Length says:
-// only then does Go notice a client that goes away.
+// readBody reads the body of r to its end, up to limit bytes and as far as hold
+// lets more of them be held (admission row 4). To the end and not just as far
+// as Content-Length says: only then does Go notice a client that goes away.
 //
-// What was read is returned with a refusal too; with enforce off it goes on.
-func (c *call) readBody(r *http.Request) ([]byte, *mcpheaders.Refusal) {
-	limit := c.h.MaxBody
+// What was read is returned with a refusal too: it may go on all the same.
+func readBody(r *http.Request, limit int64, hold func(n int64) bool) ([]byte, *mcpheaders.Refusal) {
 	if r.ContentLength > limit {
 		return nil, mcpheaders.BodyTooLarge(limit)
 	}
@@ -30,7 +29,7 @@ func (c *call) readBody(r *http.Request) ([]byte, *mcpheaders.Refusal) {
 	for {
 		if len(body) == cap(body) {
 			size := nextSize(int64(len(body)), r.ContentLength, limit)
-			if !c.hold(size - int64(len(body))) {
+			if !hold(size - int64(len(body))) {
 				return body, overloaded()
 			}
 			body = append(make([]byte, 0, size), body...)

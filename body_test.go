@@ -34,7 +34,7 @@ func TestBodyIsBookedAsItComes(t *testing.T) {
 			watched := &watchedBody{Reader: bytes.NewReader(text), t: t, c: c}
 			r := httptest.NewRequest("POST", "/mcp", iotest.HalfReader(watched))
 			r.ContentLength = tt.declared
-			body, refusal := c.readBody(r)
+			body, refusal := readBody(r, limit, c.hold)
 			defer c.release()
 			if tt.want != "" {
 				if refusal == nil || refusal.Reason != tt.want {

@@ -36,6 +36,16 @@ type bodyShare struct {
 	bytes  atomic.Int64
 }
 
+// take is the budget's, and adds to the share.
+func (s *bodyShare) take(n int64) bool {
+	if !s.budget.take(n) {
+		return false
+	}
+	s.bytes.Add(n)
+	return true
+}
+
+// give returns the share to the budget.
 func (s *bodyShare) give() { s.budget.give(s.bytes.Swap(0)) }
 
 // codeOverloaded is the error of a request that was refused for the sum of

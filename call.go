@@ -22,11 +22,14 @@ type call struct {
 	body      []byte
 	complete  bool // the body was read to its end
 	message   jsonrpc.Message
-	parsed    bool      // the body is a message
-	name      string    // the tool, prompt, resource or task that it names
-	revision  string    // its protocol revision, as it is shown
-	rule      *toolRule // what is configured for the tool
-	known     knowledge // what is known of its definition
+	parsed    bool                // the body is a message
+	unread    *mcpheaders.Refusal // why the body was not read to its end
+	summary   mcpheaders.Summary  // what the message says of itself
+	strict    bool                // the body alone could be read in no two ways
+	name      string              // the tool, prompt, resource or task that it names
+	revision  string              // its protocol revision, as it is shown
+	rule      *toolRule           // what is configured for the tool
+	known     knowledge           // what is known of its definition
 	admission mcpheaders.Admission
 	admitted  bool // every row of the admission table passed
 
@@ -82,16 +85,17 @@ func (c *call) admit() *mcpheaders.Refusal {
 // admitMessage reads and judges what a POST carries.
 func (c *call) admitMessage() (refusal *mcpheaders.Refusal) {
 	r := c.request
-	c.body, refusal = c.readBody(r)
-	if refusal != nil {
-		return refusal
+	parseErr := c.read()
+	if c.unread != nil {
+		return c.unread
 	}
 	c.complete = true
-	parseErr := c.message.Parse(c.body)
 	c.parsed = parseErr == nil
-	c.name = mcpheaders.Name(&c.message)
+	c.summary = mcpheaders.Summarize(&c.message)
+	c.name = c.summary.Name
 	c.rule = c.h.tools.find(c.name)
 	c.admission, refusal = c.h.policy.Message(&c.message, parseErr, r.Header, r.Trailer, c.bindings())
+	c.strict = refusal == nil || refusal.Row > 10
 	if refusal == nil {
 		refusal = c.tooEarly()
 	}
@@ -99,6 +103,30 @@ func (c *call) admitMessage() (refusal *mcpheaders.Refusal) {
 		countParams(len(c.admission.Params), c.admission.UnverifiedParams)
 	}
 	return refusal
+}
+
+// read reads the body and parses it, unless an mcp matcher has done both.
+func (c *call) read() (parseErr error) {
+	r := c.request
+	ahead, ok := r.Body.(*readAhead)
+	if !ok || !ahead.whole() {
+		c.body, c.unread = readBody(r, c.h.MaxBody, c.hold)
+		if c.unread != nil {
+			return nil
+		}
+		return c.message.Parse(c.body)
+	}
+	if ahead.size > c.h.MaxBody {
+		c.unread = mcpheaders.BodyTooLarge(c.h.MaxBody)
+		return nil
+	}
+	if !c.hold(ahead.share.bytes.Load()) {
+		c.unread = overloaded()
+		return nil
+	}
+	found := ahead.take()
+	c.body, c.message = found.body, found.message
+	return found.parseErr
 }
 
 // isToolCall reports whether the request is a tool call that can be answered,

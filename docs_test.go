@@ -10,6 +10,26 @@ import (
 	"github.com/caddymcp/gateway/outcome"
 )
 
+// Every site on the page can be loaded as it stands there.
+func TestDocumentedSites(t *testing.T) {
+	text, err := os.ReadFile("docs/mcp_gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const fence = "```"
+	found := 0
+	for _, block := range strings.Split(string(text), fence+"caddyfile\n")[1:] {
+		block, _, _ = strings.Cut(block, fence)
+		if strings.HasPrefix(block, "mcp.example.com {") {
+			found++
+			adapt(t, []byte(block))
+		}
+	}
+	if found == 0 {
+		t.Error("found none")
+	}
+}
+
 // The page on the directive names every option, refusal and observation.
 func TestDocumentation(t *testing.T) {
 	text, err := os.ReadFile("docs/mcp_gateway.md")
@@ -18,7 +38,7 @@ func TestDocumentation(t *testing.T) {
 	}
 	words := append(mcpheaders.Reasons(), outcome.Names()...)
 	words = append(words, overloaded().Reason, reasonTooEarly)
-	for _, options := range []any{Handler{}, Tool{}} {
+	for _, options := range []any{Handler{}, Tool{}, Matcher{}} {
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(options)) {
 			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "tools" && name != "params" {
 				words = append(words, name)

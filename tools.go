@@ -43,7 +43,7 @@ func (t *Tool) prefix() (string, bool) { return strings.CutSuffix(t.Pattern, "*"
 func checkTools(tools []Tool) error {
 	seen := make(map[string]bool)
 	for _, t := range tools {
-		if err := checkPattern(t.Pattern); err != nil {
+		if err := checkPattern("tool", t.Pattern); err != nil {
 			return err
 		}
 		if seen[t.Pattern] {
@@ -78,12 +78,13 @@ func (t *Tool) bindings() (*mcpheaders.Bindings, error) {
 	return bindings, nil
 }
 
-func checkPattern(pattern string) error {
+// checkPattern checks a pattern for the names of one kind, like tools.
+func checkPattern(kind, pattern string) error {
 	if pattern == "" {
-		return fmt.Errorf("a tool needs a name or a pattern")
+		return fmt.Errorf("a %s needs a name or a pattern", kind)
 	}
 	if i := strings.IndexByte(pattern, '*'); i >= 0 && i != len(pattern)-1 {
-		return fmt.Errorf("tool pattern %q: a star may stand only at the end", pattern)
+		return fmt.Errorf("%s pattern %q: a star may stand only at the end", kind, pattern)
 	}
 	return nil
 }

@@ -447,24 +447,3 @@ func TestNothingIsModified(t *testing.T) {
 		}
 	}
 }
-
-// TestName pins what a message names according to its body.
-func TestName(t *testing.T) {
-	for _, test := range []struct{ method, params, want string }{
-		{"tools/call", `{"name":"echo","uri":"u","taskId":"t"}`, "echo"},
-		{"prompts/get", `{"name":"ech\u006f"}`, "echo"},
-		{"resources/subscribe", `{"name":"echo","uri":"u","taskId":"t"}`, "u"},
-		{"tasks/cancel", `{"name":"echo","uri":"u","taskId":"t"}`, "t"},
-		{"tools/list", `{"name":"echo"}`, ""},
-		{"resources/read", `{"uri":1}`, ""},
-		{"resources/read", `{}`, ""},
-	} {
-		var msg jsonrpc.Message
-		if err := msg.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"` + test.method + `","params":` + test.params + `}`)); err != nil {
-			t.Fatal(err)
-		}
-		if got := Name(&msg); got != test.want {
-			t.Errorf("%s %s names %q, want %q", test.method, test.params, got, test.want)
-		}
-	}
-}

@@ -34,16 +34,23 @@ func (m *mirrored) add(copied string) {
 	}
 }
 
-// collectMirrored reads the mirrored headers. Claude Code sends the version as
-// two equal copies on one line, so that header alone is taken apart at commas: a
-// name or an argument may contain one.
-func (r *request) collectMirrored() {
-	r.version.name, r.method.name, r.name.name = versionHeader, methodHeader, nameHeader
-	for _, line := range r.header[versionHeader] {
+// collectVersion reads the version header. Claude Code sends it as two equal
+// copies on one line, so that header alone is taken apart at commas: a name or
+// an argument may contain one.
+func collectVersion(header map[string][]string) mirrored {
+	version := mirrored{name: versionHeader}
+	for _, line := range header[versionHeader] {
 		for copied := range strings.SplitSeq(line, ",") {
-			r.version.add(copied)
+			version.add(copied)
 		}
 	}
+	return version
+}
+
+// collectMirrored reads the mirrored headers.
+func (r *request) collectMirrored() {
+	r.version = collectVersion(r.header)
+	r.method.name, r.name.name = methodHeader, nameHeader
 	for _, line := range r.header[methodHeader] {
 		r.method.add(line)
 	}

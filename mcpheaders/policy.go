@@ -76,6 +76,12 @@ func (p *Policy) Message(msg *jsonrpc.Message, parseErr error, header, trailer m
 	return Admission{r.revision, r.forward(), r.verified, r.paramsSent - len(r.verified)}, refusal
 }
 
+// Body judges rows 5 to 10 alone, whatever the headers say. Of the tools no
+// binding is known.
+func (p *Policy) Body(msg *jsonrpc.Message, parseErr error) *Refusal {
+	return climb(5, 10, &request{policy: p, msg: msg, parseErr: parseErr, source: sourceOf(msg.Method)})
+}
+
 // request is one request on its way up the ladder.
 type request struct {
 	policy     *Policy
