@@ -16,6 +16,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddymcp/gateway/mcpheaders"
 )
 
 const (
@@ -190,7 +192,7 @@ func TestMatcherSharesTheParse(t *testing.T) {
 	}
 	admit := func(r *http.Request) *call {
 		t.Helper()
-		h := &Handler{MaxBody: 1 << 20, held: budget{limit: 1 << 20}}
+		h := &Handler{MaxBody: 1 << 20, held: budget{limit: 1 << 20}, policy: mcpheaders.Policy{Params: mcpheaders.Off}}
 		c := &call{h: h, request: r}
 		t.Cleanup(c.release)
 		c.admitMessage()
