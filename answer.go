@@ -75,28 +75,47 @@ func dropContent(header http.Header) {
 	}
 }
 
-// takeTrailers takes out of a header the trailers of a response that was held
-// to its end: those that Trailer announces stand among the fields by then, the
-// others have a prefix. It returns them, and nil if none came nor was announced.
-func takeTrailers(header http.Header) http.Header {
-	var trailers http.Header
-	take := func(name string) {
-		if trailers == nil {
-			trailers = make(http.Header)
+// announcedTrailers are the names that Trailer announces, with how many values
+// of each stand in the head itself.
+func announcedTrailers(header http.Header) map[string]int {
+	var announced map[string]int
+	for _, line := range header["Trailer"] {
+		for name := range strings.SplitSeq(line, ",") {
+			if announced == nil {
+				announced = make(map[string]int)
+			}
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			announced[name] = len(header[name])
 		}
-		if values, ok := header[name]; ok {
-			trailers[name] = values
+	}
+	return announced
+}
+
+// takeTrailers takes out of a header the trailers of a response that was held
+// to its end: those that were announced stand among the fields by then, behind
+// what the head has of the same name, and the others have a prefix. It returns
+// them, and nil if none came nor was announced.
+func takeTrailers(header http.Header, announced map[string]int) http.Header {
+	var trailers http.Header
+	if announced != nil {
+		trailers = make(http.Header)
+	}
+	for name, heads := range announced {
+		if values := header[name]; len(values) > heads {
+			trailers[name] = values[heads:]
+			header[name] = values[:heads:heads]
+		}
+		if heads == 0 {
 			delete(header, name)
 		}
 	}
-	for _, line := range header["Trailer"] {
-		for name := range strings.SplitSeq(line, ",") {
-			take(http.CanonicalHeaderKey(strings.TrimSpace(name)))
-		}
-	}
-	for name := range header {
+	for name, values := range header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
-			take(name)
+			if trailers == nil {
+				trailers = make(http.Header)
+			}
+			trailers[name] = values
+			delete(header, name)
 		}
 	}
 	return trailers

@@ -139,7 +139,11 @@ func (c *call) isToolCall() bool {
 // mayBeToolCall reports whether anything that reads the body less strictly
 // might run a tool for it. Of what was admitted only a tool call may.
 func (c *call) mayBeToolCall() bool {
-	return c.message.Method == toolsCall || c.request.Method == http.MethodPost && !c.parsed
+	switch c.request.Method {
+	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions:
+		return false
+	}
+	return c.message.Method == toolsCall || !c.parsed
 }
 
 // toolsCall is the JSON-RPC method of a tool call.

@@ -74,12 +74,16 @@ func (x *exchange) run(next caddyhttp.Handler) error {
 	x.writer.end()
 	s := x.snapshot()
 	x.conclude(&s)
-	if s.failed && s.neverLeft() && !s.proxy.ran && !s.headerWritten {
-		// An inner handler refused before any proxy was reached: its error, or
-		// its wish to drop the connection, is Caddy's to carry out.
-		if x.aborted {
+	if s.inner() {
+		// An inner handler refused before any proxy was reached: its response,
+		// its error, or its wish to drop the connection, is carried out.
+		switch {
+		case s.headerWritten:
+			return x.writer.deliver(outcome.Verdict{Answer: outcome.Upstream})
+		case x.aborted:
 			panic(http.ErrAbortHandler)
 		}
+		x.request.Body = http.NoBody // an error route must not send on what was not read
 		return x.failure
 	}
 	return x.writer.deliver(x.verdict)
@@ -120,6 +124,7 @@ func (x *exchange) snapshot() snapshot {
 		answered:      x.answered(),
 		gone:          x.client.Err() != nil || x.writer.clientFailed,
 		headerWritten: x.writer.status != 0,
+		refused:       x.writer.status >= 400,
 		failed:        x.aborted || x.failure != nil,
 		panicked:      x.aborted,
 	}

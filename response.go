@@ -26,7 +26,8 @@ type responseWriter struct {
 	x *exchange
 
 	responseHead
-	sink sink
+	announced map[string]int // trailers, and how many values the head has of these names
+	sink      sink
 
 	// The sinks of most exchanges, here so that they cost no allocation.
 	unanswered unanswered
@@ -83,10 +84,12 @@ func (w *responseWriter) WriteHeader(status int) {
 	w.responseHead = readHead(status, w.Header())
 	switch {
 	case status < 200 || status >= 300 && status < 400, w.encoded, w.x.opaque:
-		w.sink = newUntouched(w)
+		w.ResponseWriter.WriteHeader(status)
+		w.sink = &untouched{w: w}
 	case w.stream:
 		w.sink = newEventSink(w)
 	default:
+		w.announced = announcedTrailers(w.Header())
 		w.held.w = w
 		w.sink = &w.held
 	}
@@ -169,7 +172,9 @@ func isEncoded(header http.Header) bool {
 	return false
 }
 
-func isEventStream(header http.Header) bool {
-	mediaType, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+func isEventStream(header http.Header) bool { return isEventStreamType(header.Get("Content-Type")) }
+
+func isEventStreamType(contentType string) bool {
+	mediaType, _, _ := strings.Cut(contentType, ";")
 	return strings.EqualFold(strings.TrimSpace(mediaType), "text/event-stream")
 }

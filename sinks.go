@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 	"net/http"
@@ -31,11 +32,11 @@ type held struct {
 func (s *held) write(p []byte) error {
 	x := s.w.x
 	x.reader.Write(p)
-	if !s.fits(len(p)) {
-		return s.overflow(p)
+	if !x.reader.Broken() && s.fits(len(p)) {
+		s.body = append(s.body, p...)
+		return nil
 	}
-	s.body = append(s.body, p...)
-	return nil
+	return s.handOver(p)
 }
 
 // fits makes room for n more bytes within response_buffer and the budget.
@@ -75,37 +76,47 @@ func declaredLength(header http.Header) int64 {
 	return n
 }
 
-// overflow hands over to another sink: the response is larger than what can
-// be held, and its piece p was read already.
-func (s *held) overflow(p []byte) error {
-	w := s.w
-	passes, broken := w.x.passesUnread(), w.x.reader.Broken()
+// handOver changes to another sink: the response is no JSON, or larger than
+// what can be held. Its piece p was read already.
+func (s *held) handOver(p []byte) error {
+	w, body := s.w, s.body
+	s.body = nil
+	passes := w.x.passesUnread()
 	switch {
-	case passes && broken:
-		// No JSON, and by its status the upstream's answer, like a 401.
-		w.sink = newUntouched(w)
-	case passes, !broken && w.status >= 200 && w.status <= 299:
-		w.sink = newRelayed(w)
-	default:
-		// It will be replaced, whatever else comes of it: its head must not
-		// go out, on which a client might repeat the call by itself.
-		w.sink = &unwanted{w: w, size: int64(len(s.body))}
-		s.body = nil
+	case w.x.reader.Broken() && passes:
+		// By its status the upstream's answer, like a 401.
+		w.sink = &untouched{w: w, read: true}
+		return w.begin(append(body, p...))
+	case w.x.reader.Broken(), !passes && !w.relaysLarge():
+		// It will be replaced, whatever else comes of it.
+		w.sink = &unwanted{w: w, size: int64(len(body)), declared: declaredLength(w.Header())}
 		return w.sink.write(p)
 	}
-	body := s.body
-	s.body = nil
-	if err := w.send(body); err != nil {
+	relay := &relayed{w: w}
+	w.sink = relay
+	if err := w.begin(body); err != nil {
 		return err
 	}
-	if relay, ok := w.sink.(*relayed); ok {
-		return relay.pass(p)
+	return relay.pass(p)
+}
+
+// relaysLarge reports whether the response is relayed although it is too large
+// to be held. Its head must not go out before it is known what it says if a
+// client or load balancer may repeat a request upon it: a success always, of a
+// refusal only one that begins as a JSON-RPC message.
+func (w *responseWriter) relaysLarge() bool {
+	switch w.status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
 	}
-	return w.sink.write(p)
+	return w.status < 300 || w.status < 500 && w.x.reader.Envelope()
 }
 
 // passesUnread reports whether the response is the client's by its head alone.
 func (x *exchange) passesUnread() bool {
+	if s := x.snapshot(); s.inner() {
+		return true
+	}
 	x.describe(&snapshot{headerWritten: true})
 	return outcome.Decide(&x.seen).Answer == outcome.Upstream
 }
@@ -125,7 +136,7 @@ func (s *held) deliver(v outcome.Verdict) error {
 		before, member, after = s.body[:start], text, s.body[end:]
 		dropContentDigests(header)
 	}
-	trailers := takeTrailers(header)
+	trailers := takeTrailers(header, s.w.announced)
 	if trailers == nil {
 		header["Content-Length"] = []string{strconv.Itoa(len(before) + len(member) + len(after))}
 	} else {
@@ -146,18 +157,20 @@ func (s *held) deliver(v outcome.Verdict) error {
 }
 
 // unwanted takes what will be replaced. It reads on for as long as a response
-// may be held, which leaves the upstream's connection usable; then it wants no
-// more, as a body without an end would keep the client waiting.
+// may be held if that declares where it ends, which leaves the upstream's
+// connection usable. Else it wants no more: a body that goes on and on would
+// keep the client waiting.
 type unwanted struct {
-	w    *responseWriter
-	size int64
+	w        *responseWriter
+	size     int64
+	declared int64 // -1 if it is not
 }
 
-var errUnwanted = errors.New("the response is no readable answer to a tool call and larger than response_buffer")
+var errUnwanted = errors.New("the response is no readable answer to a tool call")
 
 func (s *unwanted) write(p []byte) error {
 	s.size += int64(len(p))
-	if s.size > s.w.x.h.ResponseBuffer {
+	if s.size > s.declared || s.size > s.w.x.h.ResponseBuffer {
 		s.w.unwanted = true
 		return errUnwanted
 	}
@@ -176,11 +189,6 @@ type relayed struct {
 	last []byte
 }
 
-func newRelayed(w *responseWriter) *relayed {
-	w.ResponseWriter.WriteHeader(w.status)
-	return &relayed{w: w}
-}
-
 func (s *relayed) write(p []byte) error {
 	s.w.x.reader.Write(p)
 	return s.pass(p)
@@ -191,10 +199,16 @@ func (s *relayed) pass(p []byte) error {
 	if s.w.x.reader.Broken() {
 		return nil // it will be cut
 	}
+	if isBlank(p) && int64(len(s.last)+len(p)) <= s.w.x.h.ResponseBuffer {
+		s.last = append(s.last, p...) // the message may have ended with what is kept back
+		return nil
+	}
 	err := s.w.send(s.last)
 	s.last = append(s.last[:0], p...)
 	return err
 }
+
+func isBlank(p []byte) bool { return len(bytes.TrimLeft(p, " \t\r\n")) == 0 }
 
 func (s *relayed) flush() error { return s.w.push() }
 
@@ -209,24 +223,34 @@ func (s *relayed) deliver(v outcome.Verdict) error {
 	return nil
 }
 
-// untouched passes on a response that is not read: a redirect, or one in a
-// coding that nobody asked for.
-type untouched struct{ w *responseWriter }
-
-func newUntouched(w *responseWriter) *untouched {
-	w.ResponseWriter.WriteHeader(w.status)
-	return &untouched{w}
+// untouched passes on a response that nothing is made of: a redirect, one in a
+// coding that nobody asked for, or a refusal that is no JSON.
+type untouched struct {
+	w    *responseWriter
+	read bool // the reader has its beginning
 }
 
 func (s *untouched) write(p []byte) error { return s.w.send(p) }
 func (s *untouched) flush() error         { return s.w.push() }
-func (s *untouched) end()                 {}
+
+func (s *untouched) end() {
+	if s.read {
+		s.w.x.answer = s.w.x.reader.Close()
+	}
+}
 
 func (s *untouched) deliver(outcome.Verdict) error {
 	if s.w.x.aborted {
 		panic(http.ErrAbortHandler)
 	}
 	return s.w.x.failure
+}
+
+// begin sends the head of a response that is passed on while it comes, and its
+// first piece.
+func (w *responseWriter) begin(first []byte) error {
+	w.ResponseWriter.WriteHeader(w.status)
+	return w.send(first)
 }
 
 // replace answers in place of the upstream, whose header was not sent yet.
@@ -239,7 +263,7 @@ func (w *responseWriter) replace(v outcome.Verdict) error {
 		return nil
 	}
 	header := w.Header()
-	takeTrailers(header)
+	takeTrailers(header, w.announced)
 	delete(header, "Trailer")
 	dropContent(header)
 	status, code, text := http.StatusOK, codeUnknown, textUnknown

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptrace"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
 // trace is what the transports beneath report of one exchange. Its hooks fire
 // from other goroutines and some of them after the handler has returned: its
-// state is atomic, and it is never reused.
+// state is atomic or locked, and it is never reused.
 //
 // An inner handler that makes a request of its own (forward_auth) shares it.
 // For the proof that nothing was sent its hooks count, which is the safe
@@ -29,6 +31,11 @@ type trace struct {
 	// one nothing can have been sent by a transport that dials.
 	dials atomic.Int32
 
+	// silent counts those among them that no transport had asked for, which
+	// means that they belong to one that reports nothing else (FastCGI): what
+	// it does with them is unknown.
+	silent atomic.Int32
+
 	// unsure: a connection was had whose hooks prove nothing about bytes.
 	unsure atomic.Bool
 
@@ -41,10 +48,14 @@ type trace struct {
 	// two mark a shared HTTP/2 connection without TLS.
 	asked atomic.Int32
 
-	waiting atomic.Bool // a connection was asked for and not had yet
-	beside  atomic.Bool // one was dialled for nobody that waits, while another had the body
+	waiting   atomic.Bool // a connection was asked for and not had yet
+	resolving atomic.Int32
+	targets   targets
 
-	cancel context.CancelCauseFunc
+	hooks         *httptrace.ClientTrace
+	headersBefore atomic.Int32 // wroteHeaders when the body was buffered
+	fields        atomic.Bool  // header fields are reported as they are written
+	cancel        context.CancelCauseFunc
 }
 
 // errRepeat stops a second delivery. It wraps context.Canceled, upon which
@@ -55,35 +66,58 @@ var errRepeat = fmt.Errorf("a tool call is sent at most once: %w", context.Cance
 func (t *trace) start(ctx context.Context) context.Context {
 	t.body.trace = t
 	ctx, t.cancel = context.WithCancelCause(ctx)
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) {
-			t.getConn.Add(1)
-			t.asked.Add(1)
-			t.waiting.Store(true)
-		},
+	t.hooks = &httptrace.ClientTrace{
+		GetConn:              t.asks,
 		GotConn:              t.connected,
 		WroteHeaders:         func() { t.wroteHeaders.Add(1) },
 		WroteRequest:         func(httptrace.WroteRequestInfo) { t.wroteRequest.Add(1) },
 		GotFirstResponseByte: func() { t.firstByte.Add(1) },
-		DNSStart:             func(httptrace.DNSStartInfo) { t.asked.Store(0) },
+		DNSStart:             t.resolves,
+		DNSDone:              t.resolved,
 		ConnectStart:         t.dialling,
 		ConnectDone:          t.dialled,
 		TLSHandshakeDone:     t.shook,
-	})
+	}
+	return httptrace.WithClientTrace(ctx, t.hooks)
 }
 
 // bodyRead notes which connection, if any, the body goes to. A connection
-// whose request is written or answered has no use for it: that was a request
-// of an inner handler.
+// whose request is written has no use for it: that was a request of an inner
+// handler.
+//
+// A body that is read before there is a connection goes into somebody's buffer,
+// and from there anywhere. Only then the written header fields are asked for,
+// which tell a request with a body from one without: to report them costs an
+// allocation for each. No transport has begun to write at this moment.
 func (t *trace) bodyRead() {
 	if t.carried.Load() || t.buffered.Load() {
 		return
 	}
-	if t.gotConn.Load() > max(t.wroteRequest.Load(), t.firstByte.Load()) {
+	if t.gotConn.Load() > t.wroteRequest.Load() || t.silent.Load() > 0 {
 		t.carried.Store(true)
-	} else {
-		t.buffered.Store(true)
+		return
 	}
+	t.hooks.WroteHeaderField = t.wroteField
+	t.headersBefore.Store(t.wroteHeaders.Load())
+	t.buffered.Store(true)
+}
+
+// wroteField notes that a request with a body is written.
+func (t *trace) wroteField(name string, values []string) {
+	t.fields.Store(true)
+	switch {
+	case strings.EqualFold(name, "Transfer-Encoding"),
+		strings.EqualFold(name, "Content-Length") && !slices.Equal(values, []string{"0"}):
+		t.carried.Store(true)
+	}
+}
+
+// asks notes that a transport wants a connection to a host and port.
+func (t *trace) asks(hostPort string) {
+	t.getConn.Add(1)
+	t.asked.Add(1)
+	t.waiting.Store(true)
+	t.targets.add(hostPort)
 }
 
 // connected is the guard that a call is sent at most once. A second connection
@@ -93,20 +127,25 @@ func (t *trace) bodyRead() {
 func (t *trace) connected(info httptrace.GotConnInfo) {
 	t.gotConn.Add(1)
 	t.waiting.Store(false)
+	t.targets.add(info.Conn.RemoteAddr().String())
 	asked := t.asked.Swap(0)
 	if !provesWrites(info.Conn, asked) {
 		t.unsure.Store(true)
 	}
-	if !t.carried.Load() {
-		if t.buffered.Load() {
-			t.carried.Store(true)
-		}
+	if !t.hasCarried() {
 		return
 	}
 	t.stop()
 	if !isShared(info.Conn, asked) {
 		_ = info.Conn.Close()
 	}
+}
+
+// hasCarried reports whether a connection has had the body, or may have: of a
+// buffered one that shows in the header fields, unless the transport wrote some
+// and did not report them.
+func (t *trace) hasCarried() bool {
+	return t.carried.Load() || t.buffered.Load() && !t.fields.Load() && t.wroteHeaders.Load() > t.headersBefore.Load()
 }
 
 func (t *trace) stop() {
@@ -141,24 +180,50 @@ func provesWrites(conn net.Conn, asked int32) bool {
 	return false
 }
 
-// dialling is the guard for transports that never ask the trace for a
-// connection (FastCGI): a dial after one that had the body repeats the request.
-// Beside a transport that asks it cannot be told for certain from a dial that
-// comes too late; then it only takes away from what the answer proves.
-func (t *trace) dialling(network, _ string) {
+func (t *trace) resolves(httptrace.DNSStartInfo) {
 	t.asked.Store(0)
-	if isUDP(network) {
-		return
-	}
-	if t.getConn.Load() > 0 {
-		if t.carried.Load() && !t.waiting.Load() {
-			t.beside.Store(true)
-		}
-		return
-	}
-	if t.carried.Load() || t.buffered.Load() && t.gotConn.Load() > 0 {
+	t.resolving.Add(1)
+}
+
+func (t *trace) resolved(info httptrace.DNSDoneInfo) {
+	t.resolving.Add(-1)
+	t.targets.resolved(info.Addrs)
+}
+
+// dialling is the guard for transports that never ask the trace for a
+// connection: a dial after one that had the body repeats the request.
+func (t *trace) dialling(network, addr string) {
+	t.asked.Store(0)
+	if t.carried.Load() && t.silent.Load() > 0 && t.isSilent(network, addr) {
 		t.stop()
 	}
+}
+
+// dialled notes a dial that ended.
+func (t *trace) dialled(network, addr string, err error) {
+	if err != nil || t.isNameServer(network, addr) {
+		return
+	}
+	t.dials.Add(1)
+	if t.isSilent(network, addr) {
+		if t.buffered.Load() {
+			t.carried.Store(true)
+		}
+		t.silent.Add(1)
+	}
+}
+
+// isSilent reports whether a dial is of a transport that never asked for a
+// connection. One that asked may dial late: when another request has freed a
+// connection for it in the meantime.
+func (t *trace) isSilent(network, addr string) bool {
+	return !t.isNameServer(network, addr) && !t.waiting.Load() && !t.targets.has(addr)
+}
+
+// isNameServer reports whether a dial is made to look a name up. Name servers
+// get no request.
+func (t *trace) isNameServer(network, addr string) bool {
+	return isUDP(network) || t.resolving.Load() > 0 && strings.HasSuffix(addr, ":53")
 }
 
 // shook takes back the dial whose TLS handshake failed: no request goes over it.
@@ -170,17 +235,38 @@ func (t *trace) shook(_ tls.ConnectionState, err error) {
 
 func isUDP(network string) bool { return strings.HasPrefix(network, "udp") }
 
-// dialled notes a dial that ended. One that succeeded although no connection
-// was asked for belongs to a transport that reports nothing else (FastCGI): it
-// has a connection, and what it does with it is unknown. Name servers are
-// asked over UDP, and get no request.
-func (t *trace) dialled(network, _ string, err error) {
-	if err != nil || isUDP(network) {
-		return
+// targets are the addresses that transports have asked for connections to.
+type targets struct {
+	mu    sync.Mutex
+	asked []string // host:port as it was asked for, or the path of a socket
+	addrs []string // of the hosts among them
+}
+
+func (t *targets) add(target string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(t.asked, target) {
+		t.asked = append(t.asked, target)
 	}
-	t.dials.Add(1)
-	if t.getConn.Load() == 0 {
-		t.gotConn.Add(1)
-		t.unsure.Store(true)
+}
+
+func (t *targets) resolved(addrs []net.IPAddr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, addr := range addrs {
+		t.addrs = append(t.addrs, addr.String())
 	}
+}
+
+// has reports whether addr is what was asked for, or its port is and its host
+// is an address that a name was looked up for.
+func (t *targets) has(addr string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if slices.Contains(t.asked, addr) {
+		return true
+	}
+	host, port, err := net.SplitHostPort(addr)
+	return err == nil && slices.Contains(t.addrs, host) &&
+		slices.ContainsFunc(t.asked, func(target string) bool { return strings.HasSuffix(target, ":"+port) })
 }

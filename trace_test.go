@@ -278,90 +278,114 @@ func TestWhichConnectionsProveWrites(t *testing.T) {
 	}
 }
 
-// FastCGI dials without asking the trace for a connection, and delivers in
-// silence. Name servers are dialled that way too, and get no request.
-func TestDialOutsideOfTheTrace(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		asked   bool
-		network string
-		err     error
-		want    int32
-	}{
-		{"connected", false, "tcp", nil, 1},
-		{"refused", false, "tcp", errors.New("refused"), 0},
-		{"a name server", false, "udp4", nil, 0},
-		{"a transport that reports", true, "tcp", nil, 0},
-	} {
-		tr := newTraced(t)
-		if tt.asked {
-			tr.get()
-		}
-		tr.hooks.ConnectDone(tt.network, "", tt.err)
-		if got := tr.gotConn.Load(); got != tt.want || tr.unsure.Load() != (tt.want > 0) {
-			t.Errorf("%s: %d connections, unsure %v", tt.name, got, tr.unsure.Load())
-		}
+// A dial that no transport asked for is of one that reports nothing else.
+func TestSilentDials(t *testing.T) {
+	const own, other = "192.0.2.1:80", "192.0.2.2:9000"
+	ask := func(tr *traced, target string) { tr.hooks.GetConn(target) }
+	resolve := func(tr *traced) {
+		tr.hooks.DNSStart(httptrace.DNSStartInfo{})
+		tr.hooks.DNSDone(httptrace.DNSDoneInfo{Addrs: []net.IPAddr{{IP: net.IPv4(192, 0, 2, 1)}}})
 	}
-}
-
-// A dial for nobody that waits, after a connection had the body, is somebody
-// else's: what answers then need not be who got the body.
-func TestDialBeside(t *testing.T) {
+	dial := func(tr *traced, addr string) {
+		tr.hooks.ConnectStart("tcp", addr)
+		tr.hooks.ConnectDone("tcp", addr, nil)
+	}
 	for _, tt := range []struct {
 		name string
 		run  func(*testing.T, *traced)
-		want bool
+		want int32
 	}{
-		{"the body's own connection", func(t *testing.T, tr *traced) { tr.get(); tr.dial(); tr.got(t); tr.read(); tr.wrote() }, false},
-		{"a silent transport after it", func(t *testing.T, tr *traced) {
-			tr.get()
-			tr.dial()
+		{"its own", func(t *testing.T, tr *traced) { ask(tr, own); dial(tr, own); tr.got(t); tr.read() }, 0},
+		{"its own, through another proxy", func(t *testing.T, tr *traced) { ask(tr, own); dial(tr, other); tr.got(t); tr.read() }, 0},
+		{"its own, too late", func(t *testing.T, tr *traced) { ask(tr, own); tr.got(t); tr.read(); dial(tr, own) }, 0},
+		{"its own, too late, by name", func(t *testing.T, tr *traced) { ask(tr, "up:80"); tr.got(t); tr.read(); resolve(tr); dial(tr, own) }, 0},
+		{"another port of the name", func(t *testing.T, tr *traced) {
+			ask(tr, "up:80")
+			resolve(tr)
+			tr.got(t)
+			tr.read()
+			dial(tr, "192.0.2.1:9000")
+		}, 1},
+		{"another address", func(t *testing.T, tr *traced) {
+			ask(tr, own)
+			dial(tr, own)
 			tr.got(t)
 			tr.read()
 			tr.wrote()
-			tr.dial()
-		}, true},
-		{"a silent transport after it, of a buffered body", func(t *testing.T, tr *traced) {
-			tr.read()
-			tr.get()
-			tr.dial()
-			tr.got(t)
-			tr.wrote()
-			tr.dial()
-		}, true},
-		{"a silent transport after forward_auth", func(t *testing.T, tr *traced) {
-			tr.get()
-			tr.dial()
-			tr.got(t)
-			tr.wrote()
-			tr.first()
-			tr.read()
-			tr.dial()
-		}, false},
-		{"a name server asked after it", func(t *testing.T, tr *traced) {
-			tr.get()
-			tr.dial()
-			tr.got(t)
-			tr.read()
-			tr.hooks.ConnectStart("udp", "")
-		}, false},
-		{"a retry that waits", func(t *testing.T, tr *traced) {
-			tr.get()
-			tr.dial()
-			tr.got(t)
-			tr.read()
-			tr.get()
-			tr.dial()
-		}, false},
+			dial(tr, other)
+		}, 1},
+		{"nobody asked", func(_ *testing.T, tr *traced) { tr.read(); dial(tr, other) }, 1},
+		{"one that failed", func(_ *testing.T, tr *traced) {
+			tr.hooks.ConnectStart("tcp", other)
+			tr.hooks.ConnectDone("tcp", other, errors.New("refused"))
+		}, 0},
+		{"a name server over UDP", func(_ *testing.T, tr *traced) { tr.hooks.ConnectDone("udp", "192.0.2.9:53", nil) }, 0},
+		{"a name server over TCP", func(_ *testing.T, tr *traced) {
+			tr.hooks.DNSStart(httptrace.DNSStartInfo{})
+			dial(tr, "192.0.2.9:53")
+			tr.hooks.DNSDone(httptrace.DNSDoneInfo{})
+		}, 0},
+		{"that port, and no name looked up", func(_ *testing.T, tr *traced) { dial(tr, "192.0.2.9:53") }, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := newTraced(t)
 			tt.run(t, tr)
-			if got := tr.beside.Load(); got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
+			if got := tr.silent.Load(); got != tt.want {
+				t.Errorf("%d silent connections, want %d", got, tt.want)
 			}
-			if tr.stopped.Load() {
-				t.Error("it was stopped")
+			mustPass(t, tr)
+		})
+	}
+	t.Run("a second one after forward_auth is stopped", func(t *testing.T) {
+		tr := newTraced(t)
+		ask(tr, own)
+		tr.got(t)
+		tr.wrote()
+		tr.first()
+		tr.read()
+		dial(tr, other)
+		mustPass(t, tr)
+		dial(tr, other)
+		mustStop(t, tr)
+	})
+	t.Run("a connection after one is stopped", func(t *testing.T) {
+		tr := newTraced(t)
+		tr.read()
+		dial(tr, other)
+		ask(tr, own)
+		tr.got(t)
+		mustStop(t, tr)
+	})
+}
+
+// Where a body is buffered the header fields tell which connection carries it.
+func TestGuardOfBufferedBodies(t *testing.T) {
+	field := func(tr *traced, name, value string) { tr.trace.hooks.WroteHeaderField(name, []string{value}) }
+	for _, tt := range []struct {
+		name  string
+		first func(*traced) // what happens on the first of two connections
+		stops bool
+	}{
+		{"nothing is written", func(*traced) {}, false},
+		{"a request without a body", func(tr *traced) { field(tr, "Accept", "*/*"); tr.wrote() }, false},
+		{"a request with an empty body", func(tr *traced) { field(tr, "Content-Length", "0"); tr.wrote() }, false},
+		{"a request with a body", func(tr *traced) { field(tr, "Content-Length", "4") }, true},
+		{"a request with a body over HTTP/2", func(tr *traced) { field(tr, "content-length", "4") }, true},
+		{"a request with chunks", func(tr *traced) { field(tr, "Transfer-Encoding", "chunked") }, true},
+		{"a request whose fields are not reported", (*traced).wrote, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := newTraced(t)
+			tr.read()
+			tr.get()
+			tr.got(t)
+			tt.first(tr)
+			tr.get()
+			if closed := tr.got(t); closed != tt.stops {
+				t.Errorf("the second connection closed: %v", closed)
+			}
+			if tr.stopped.Load() != tt.stops {
+				t.Errorf("stopped: %v", tr.stopped.Load())
 			}
 		})
 	}

@@ -20,9 +20,9 @@ type ResponseReader struct {
 	row     int                      // of watched: the member whose value comes next
 	seen    uint32                   // a bit for each row
 	scopes  [maxScopes]responseScope // of the open levels
-	begun   bool                     // there was more than white space
-	odd     bool                     // it began with a byte that begins no text in ASCII
-	opened  bool                     // an object or array began
+	head    [4]byte                  // the first bytes that are no white space
+	heads   int                      // how many of them there are
+	opened  bool                     // an object began
 	isArray bool                     // the outermost one is an array
 
 	place     place
@@ -96,8 +96,8 @@ func (r *ResponseReader) Reset(id []byte) {
 // Write reads the next piece of the message. It cannot fail: what is wrong with the message is
 // told by Close. After an error in the JSON text it ignores its input.
 func (r *ResponseReader) Write(p []byte) {
-	if !r.begun {
-		r.begin(p)
+	if r.heads < len(r.head) {
+		r.keepHead(p)
 	}
 	for len(p) > 0 && !r.Broken() {
 		n, ev := r.scan(p)
@@ -118,6 +118,12 @@ func (r *ResponseReader) Write(p []byte) {
 // Broken reports whether it is already known that the message is no JSON text.
 func (r *ResponseReader) Broken() bool {
 	return r.state == broken
+}
+
+// Envelope reports whether the beginning that was read has the member of a JSON-RPC message that
+// says so.
+func (r *ResponseReader) Envelope() bool {
+	return r.has(rowVersion)
 }
 
 // Close ends the message and returns what was read. The reader must be Reset before it reads
@@ -163,24 +169,40 @@ func (r *ResponseReader) unreadable() string {
 	return ""
 }
 
-// doubtful reports whether an unreadable text may still be a response to others: several texts
-// in a row, a batch, an envelope with a member twice, another encoding. A whole object without
-// a member of a response is none, and neither is a text that never began as JSON.
+// doubtful reports whether an unreadable text may still be a response with a result to others:
+// several texts in a row, a batch, an envelope with a member twice, another encoding. A whole
+// object without a result is none, and neither is a text that never began as JSON.
 func (r *ResponseReader) doubtful() bool {
-	if !r.opened {
-		return r.odd
+	switch {
+	case r.encoded():
+		return true
+	case !r.opened:
+		return false
 	}
-	return r.Broken() || r.state != atEnd || r.isArray || r.has(rowVersion) || r.has(rowResult)
+	return r.Broken() || r.state != atEnd || r.isArray || r.has(rowResult)
 }
 
-// begin looks at the first byte that is no white space.
-func (r *ResponseReader) begin(p []byte) {
+// keepHead keeps the first bytes that are no white space.
+func (r *ResponseReader) keepHead(p []byte) {
 	for _, c := range p {
-		if !isSpace(c) {
-			r.begun, r.odd = true, c < ' ' || c >= 0x7F
+		if r.heads == len(r.head) {
 			return
 		}
+		if r.heads > 0 || !isSpace(c) {
+			r.head[r.heads] = c
+			r.heads++
+		}
 	}
+}
+
+// encoded reports whether the text begins like JSON that is not in UTF-8 or has a byte order
+// mark.
+func (r *ResponseReader) encoded() bool {
+	head := r.head[:r.heads]
+	if after, ok := bytes.CutPrefix(head, []byte("\xEF\xBB\xBF")); ok {
+		return len(after) == 0 || after[0] == '{' || after[0] == '[' || isSpace(after[0])
+	}
+	return len(head) > 0 && (head[0] == 0 || head[0] == 0xFE || head[0] == 0xFF)
 }
 
 func (r *ResponseReader) has(row int) bool {
@@ -339,7 +361,7 @@ func (r *ResponseReader) named() int {
 // onOpen notes an object or array that begins.
 func (r *ResponseReader) onOpen() {
 	row := r.named()
-	r.opened = true
+	r.opened = r.opened || r.typ == Object
 	scope := inNothing
 	switch {
 	case r.depth == 1 && r.typ == Object:
@@ -408,7 +430,7 @@ func (r *ResponseReader) onValue() {
 // matchID compares the id that was read to the request's.
 func (r *ResponseReader) matchID() IDMatch {
 	switch {
-	case r.typ == Null:
+	case r.typ == Null, r.isServerError():
 		return IDNull
 	case r.typ != r.id.Type || r.cut:
 		return IDOther
@@ -418,6 +440,13 @@ func (r *ResponseReader) matchID() IDMatch {
 		return IDOurs
 	}
 	return IDOther
+}
+
+// isServerError reports whether the id that was read is the one that the Python SDK gives errors
+// of its transport in place of null.
+func (r *ResponseReader) isServerError() bool {
+	const id = `"server-error"`
+	return !r.cut && string(r.token) == id && string(r.id.Raw) != id
 }
 
 // equalStrings reports whether two JSON strings have the same characters.

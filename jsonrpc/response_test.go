@@ -157,7 +157,7 @@ func TestResponseReaderBroken(t *testing.T) {
 		{`{"a":tru`, `x`, true},
 		{`{"a":"\u12`, `x`, true},
 		{`{"jsonrpc":"1.0","jsonrpc":2,"result":[]}`, `}`, true},
-		{`[]`, `[`, true},
+		{`[]`, `[`, false},
 		{` `, `<`, false},
 		{``, "\ufeff", true},
 		{``, "\x00", true},

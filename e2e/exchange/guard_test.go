@@ -421,7 +421,7 @@ func TestInnerHandlers(t *testing.T) {
 	t.Run("inner respond 401", func(t *testing.T) {
 		s := incaddy.Run(t, site("", "handle {\nrespond \"no\" 401\n}"))
 		got := call(t, s, message{})
-		refusal.check(t, s, got)
+		want{"failed", "never_connected", 401, 0, ""}.check(t, s, got)
 		if got.body != "no" {
 			t.Errorf("answered %q", got.body)
 		}

@@ -23,6 +23,10 @@ func TestRefusalsWithABody(t *testing.T) {
 	}{
 		{"nothing", json(""), refusal},
 		{"an error that is no JSON-RPC", json(`{"error":"invalid_token","error_description":"expired"}`), refusal},
+		{"a page in Chinese", brokenup.Reply{Body: "未授权"}, refusal},
+		{"an HTML page with a byte order mark", brokenup.Reply{Body: "\ufeff<h1>no</h1>"}, refusal},
+		{"text in brackets", json("[401] Unauthorized"), refusal},
+		{"an error of another form", json(`{"jsonrpc":"2.0","id":1,"error":"unauthorized"}`), refusal},
 		{"text that says to be JSON", json("Unauthorized"), refusal},
 		{"a JSON string", json(`"Unauthorized"`), refusal},
 		{"an HTML page", brokenup.Reply{Body: "<h1>no</h1>"}, refusal},
@@ -80,6 +84,8 @@ func TestRefusalsOfSomebodyElse(t *testing.T) {
 		{"the upstream's own, read from a buffer", brokenup.Answer(refused), lines("request_buffers 64KiB"), said("failed", "http_refusal", 401)},
 		{"the upstream's own, in spite of handle_response", brokenup.Answer(refused), lines(respond("401", "no")), said("failed", "http_refusal", 401)},
 		{"the upstream's own, copied", brokenup.Answer(refused), lines("@no status 401\nhandle_response @no {\ncopy_response\n}"), said("failed", "http_refusal", 401)},
+		{"the upstream's own, with a challenge that the site adds", brokenup.Answer(brokenup.Reply{Body: "no"}.With(401)), lines("header_down +WWW-Authenticate Bearer"), said("failed", "http_refusal", 401)},
+		{"the upstream's own error under the id of the Python SDK's transport", brokenup.Answer(brokenup.JSON(failureTo(`"server-error"`, "-32600")).With(400)), lines(""), said("failed", "error_before_dispatch", 400)},
 		{"the upstream's own error", brokenup.Answer(invalid), lines(""), said("failed", "error_before_dispatch", 400)},
 		{"the upstream's own error, cut after its last byte", func(c *brokenup.Conn) {
 			q, _ := c.Read()
@@ -96,6 +102,7 @@ func TestRefusalsOfSomebodyElse(t *testing.T) {
 		{"a handler's error of the same status", brokenup.Answer(unavailable), lines(respond("503", `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}`)), said("ambiguous", "error_before_dispatch", 503)},
 		{"another status", brokenup.Answer(unavailable), lines(down + "replace_status @down 401"), said("ambiguous", "http_refusal", 401)},
 		{"another challenge", brokenup.Answer(brokenup.Reply{Body: "no"}.With(403)), lines("header_down +WWW-Authenticate Bearer"), said("ambiguous", "http_refusal", 403)},
+		{"a handler's stream", brokenup.Answer(ok), lines("handle_response {\nheader Content-Type text/event-stream\nrespond `data: " + `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}` + "\n\n` 200\n}"), said("ambiguous", "error_before_dispatch", 200)},
 		{"a second upstream's 401", brokenup.Answer(unavailable), second(fastCGI("Status: 401 No\r\n\r\n")), said("ambiguous", "http_refusal", 401)},
 		{"a second upstream's error", brokenup.Answer(unavailable), second(fastCGI("Status: 400 No\r\nContent-Type: application/json\r\n\r\n" + `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no"}}`)), said("ambiguous", "error_before_dispatch", 400)},
 		{"a second upstream's 503, then 401", brokenup.Answer(brokenup.Reply{Body: "no"}.With(401)), func(t *testing.T) string {

@@ -1,6 +1,8 @@
 package exchange
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,6 +30,94 @@ func TestLargeErrorsAreReplaced(t *testing.T) {
 			s := incaddy.Run(t, site("response_buffer 1KiB", proxy(up.Addr())))
 			httpStatus.check(t, s, call(t, s, message{}))
 		})
+	}
+	t.Run("but not a refusal of the protocol", func(t *testing.T) {
+		up := brokenup.TCP(t, brokenup.Answer(brokenup.JSON(`{"jsonrpc":"2.0","id":$id,"error":{"code":-32602,"message":"`+large(4000)+`"}}`).With(400)))
+		s := incaddy.Run(t, site("response_buffer 1KiB", proxy(up.Addr())))
+		want{"failed", "error_before_dispatch", 400, 0, ""}.check(t, s, call(t, s, message{}))
+	})
+}
+
+// The head of a response that will be replaced, and whose body does not go on,
+// keeps nobody waiting; neither does that of a refusal that passes.
+func TestStalledBody(t *testing.T) {
+	for _, tt := range []struct {
+		name, head string
+		want       want
+	}{
+		{"503", "HTTP/1.1 503 Busy\r\nContent-Type: text/html\r\n", httpStatus},
+		{"200", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n", unreadable},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			up := brokenup.TCP(t, brokenup.SayThenHold(tt.head+"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"))
+			s := incaddy.Run(t, site("", proxy(up.Addr())))
+			tt.want.check(t, s, call(t, s, message{}))
+		})
+	}
+	t.Run("401", func(t *testing.T) {
+		up := brokenup.TCP(t, brokenup.SayThenHold("HTTP/1.1 401 No\r\nContent-Type: text/plain\r\nWWW-Authenticate: Bearer\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"))
+		s := incaddy.Run(t, site("", proxy(up.Addr())))
+		m := message{}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		res, err := incaddy.Client(t, false).Do(m.request(ctx, s.URL))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if piece := make([]byte, 5); res.StatusCode != 401 {
+			t.Errorf("status %d", res.StatusCode)
+		} else if _, err := io.ReadFull(res.Body, piece); err != nil || string(piece) != "hello" {
+			t.Errorf("read %q, %v", piece, err)
+		}
+	})
+}
+
+// White space that follows a message may be all that comes: what ends the
+// message is kept back with it.
+func TestWhiteSpaceAfterALargeAnswer(t *testing.T) {
+	release := make(chan struct{})
+	body := `{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","x":"` + large(5000) + `"}}`
+	up := brokenup.TCP(t, func(c *brokenup.Conn) {
+		c.Read()
+		c.Head(chunked(brokenup.JSON("")))
+		c.Chunk(body)
+		c.Chunk("\n")
+		<-release
+		c.Send("0\r\n\r\n")
+	})
+	s := incaddy.Run(t, site("response_buffer 1KiB", proxy(up.Addr(), "flush_interval -1")))
+	m := message{}
+	got := make(chan answer, 1)
+	r := m.request(t.Context(), s.URL)
+	go func() { got <- send(incaddy.Client(t, false), r, m.uri) }()
+	up.AwaitRequest(1)
+	close(release)
+	if a := <-got; a.err == nil || strings.Contains(a.body, "}}") {
+		t.Errorf("a foreign result came whole: %d bytes, %v", len(a.body), a.err)
+	}
+	want{observation: "wrong_id", outcome: "ambiguous"}.checkLog(t, s, m.uri)
+}
+
+// What stands in the head stays there, although a trailer of its name is
+// announced.
+func TestTrailersOfNamesInTheHead(t *testing.T) {
+	up := brokenup.TCP(t, func(c *brokenup.Conn) {
+		if q, ok := c.Read(); ok {
+			c.Send("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nMcp-Session-Id: s1\r\nTrailer: Mcp-Session-Id, X-Sum, Content-Type\r\nTransfer-Encoding: chunked\r\n\r\n")
+			c.Chunk(strings.ReplaceAll(complete, "$id", q.ID()))
+			c.Send("0\r\nX-Sum: 17\r\n\r\n")
+		}
+	})
+	s := incaddy.Run(t, site("", proxy(up.Addr())))
+	m := message{}
+	res, err := incaddy.Client(t, false).Do(m.request(t.Context(), s.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed.check(t, s, readAnswer(res, m.uri))
+	if res.Header.Get("Mcp-Session-Id") != "s1" || res.Header.Get("Content-Type") != "application/json" || res.Trailer.Get("X-Sum") != "17" {
+		t.Errorf("head %v, trailers %v", res.Header, res.Trailer)
 	}
 }
 
