@@ -117,7 +117,7 @@ func (t *trace) asks(hostPort string) {
 	t.getConn.Add(1)
 	t.asked.Add(1)
 	t.waiting.Store(true)
-	t.targets.add(hostPort)
+	t.targets.ask(hostPort)
 }
 
 // connected is the guard that a call is sent at most once. A second connection
@@ -127,7 +127,7 @@ func (t *trace) asks(hostPort string) {
 func (t *trace) connected(info httptrace.GotConnInfo) {
 	t.gotConn.Add(1)
 	t.waiting.Store(false)
-	t.targets.add(info.Conn.RemoteAddr().String())
+	t.targets.got(info.Conn.RemoteAddr())
 	asked := t.asked.Swap(0)
 	if !provesWrites(info.Conn, asked) {
 		t.unsure.Store(true)
@@ -238,16 +238,33 @@ func isUDP(network string) bool { return strings.HasPrefix(network, "udp") }
 // targets are the addresses that transports have asked for connections to.
 type targets struct {
 	mu    sync.Mutex
-	asked []string // host:port as it was asked for, or the path of a socket
-	addrs []string // of the hosts among them
+	asked []string   // host:port as it was asked for
+	conns []net.Addr // that were had; for a socket its path
+	addrs []string   // of the hosts that were asked for
+
+	// The usual one of each, here so that it costs no allocation.
+	oneAsked [1]string
+	oneConn  [1]net.Addr
 }
 
-func (t *targets) add(target string) {
+func (t *targets) ask(hostPort string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !slices.Contains(t.asked, target) {
-		t.asked = append(t.asked, target)
+	if t.asked == nil {
+		t.asked = t.oneAsked[:0]
 	}
+	if !slices.Contains(t.asked, hostPort) {
+		t.asked = append(t.asked, hostPort)
+	}
+}
+
+func (t *targets) got(conn net.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conns == nil {
+		t.conns = t.oneConn[:0]
+	}
+	t.conns = append(t.conns, conn)
 }
 
 func (t *targets) resolved(addrs []net.IPAddr) {
@@ -263,7 +280,7 @@ func (t *targets) resolved(addrs []net.IPAddr) {
 func (t *targets) has(addr string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if slices.Contains(t.asked, addr) {
+	if slices.Contains(t.asked, addr) || slices.ContainsFunc(t.conns, func(conn net.Addr) bool { return conn.String() == addr }) {
 		return true
 	}
 	host, port, err := net.SplitHostPort(addr)

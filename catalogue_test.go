@@ -1,0 +1,263 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddymcp/gateway/jsonrpc"
+	"github.com/caddymcp/gateway/mcpheaders"
+)
+
+var (
+	endpointA = endpointKey{"", "mcp.example.com", "/mcp"}
+	alice     = viewKey{endpointA, callerID{private: true, digest: 1}}
+	bob       = viewKey{endpointA, callerID{private: true, digest: 2}}
+	noon      = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+)
+
+func testCatalogue(t *testing.T, size int64) *catalogue {
+	t.Helper()
+	c, err := newCatalogue(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Destruct() })
+	return c
+}
+
+// listing is the definitions of tools of these names, each with one binding.
+func listing(ttl int64, public bool, names ...string) definitions {
+	d := definitions{tools: make(map[string]*mcpheaders.Bindings), ttl: ttl, public: public}
+	for _, name := range names {
+		d.tools[name], _ = mcpheaders.NewBindings([]mcpheaders.Declaration{{Name: "Region", Path: "region"}})
+	}
+	return d
+}
+
+// A definition counts for as long as its list says, and an hour where that says
+// nothing; when its list is seen again, from then on.
+func TestLifetimeOfDefinitions(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		ttl  int64
+		want time.Duration
+	}{
+		{"unsaid", 0, time.Hour},
+		{"a second", 1000, time.Second},
+		{"a millisecond", 1, time.Millisecond},
+		{"a year", 365 * 24 * 3600 * 1000, 30 * 24 * time.Hour},
+		{"past what a duration holds", 1 << 53, 30 * 24 * time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := testCatalogue(t, 1<<20)
+			if c.seenBefore(alice, 7, noon) {
+				t.Error("seen before it was learned")
+			}
+			c.learn(alice, 7, listing(tt.ttl, false, "a"), noon)
+			expect := func(at time.Time, want knowledgeState) {
+				t.Helper()
+				known := c.find(alice, "a", at)
+				if known.state != want || (known.bindings != nil) != (want == learned) {
+					t.Errorf("after %v: %v, %v", at.Sub(noon), knowledgeStates[known.state], known.bindings)
+				}
+			}
+			expect(noon, learned)
+			expect(noon.Add(tt.want-1), learned)
+			expect(noon.Add(tt.want), stale)
+			again := noon.Add(2 * tt.want)
+			if !c.seenBefore(alice, 7, again) {
+				t.Error("not seen before")
+			}
+			expect(again.Add(tt.want-1), learned)
+			expect(again.Add(tt.want), stale)
+		})
+	}
+}
+
+func TestCatalogueViews(t *testing.T) {
+	c := testCatalogue(t, 1<<20)
+	state := func(key viewKey, tool string) string { return knowledgeStates[c.find(key, tool, noon).state] }
+	c.learn(alice, 1, listing(0, false, "a"), noon)
+	c.learn(bob, 2, listing(0, true, "b"), noon)
+	for _, tt := range []struct {
+		name string
+		key  viewKey
+		tool string
+		want string
+	}{
+		{"her own", alice, "a", "learned"},
+		{"not his", bob, "a", "unknown"},
+		{"public, to him", bob, "b", "learned"},
+		{"public, to her", alice, "b", "learned"},
+		{"another tool", alice, "c", "unknown"},
+		{"another path", viewKey{endpointKey{"", "mcp.example.com", "/other"}, alice.caller}, "b", "unknown"},
+		{"another host", viewKey{endpointKey{"", "example.com", "/mcp"}, alice.caller}, "b", "unknown"},
+		{"another namespace", viewKey{endpointKey{"x", "mcp.example.com", "/mcp"}, alice.caller}, "b", "unknown"},
+	} {
+		if got := state(tt.key, tt.tool); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+
+	c.changed(endpointA, noon.Add(time.Second))
+	if state(alice, "a") != "stale" || state(bob, "b") != "stale" {
+		t.Error("definitions outlive the notice that the tools have changed")
+	}
+	c.changed(endpointKey{"", "other.example.com", "/mcp"}, noon.Add(time.Hour))
+	later := noon.Add(2 * time.Second)
+	c.learn(alice, 3, listing(0, false, "a"), later)
+	if known := c.find(alice, "a", later); known.state != learned {
+		t.Errorf("after it was listed again: %s", knowledgeStates[known.state])
+	} else if known.page.distrust(); c.find(alice, "a", later).state != stale {
+		t.Error("a page that is distrusted counts")
+	}
+}
+
+// What an endpoint said of changes is forgotten with it: then nothing that was
+// learned there counts.
+func TestForgottenEndpoint(t *testing.T) {
+	c := testCatalogue(t, 1<<20)
+	c.learn(alice, 1, listing(0, false, "a"), noon)
+	c.endpoints.Invalidate(endpointA)
+	if got := c.find(alice, "a", noon).state; got != stale {
+		t.Errorf("it is %s", knowledgeStates[got])
+	}
+	if c.seenBefore(alice, 1, noon) {
+		t.Error("a page of a forgotten endpoint was renewed")
+	}
+	c.learn(alice, 1, listing(0, false, "b"), noon)
+	if got := c.find(alice, "a", noon).state; got != unknown {
+		t.Errorf("what was learned before is %s", knowledgeStates[got])
+	}
+}
+
+// Whatever servers say, what is kept stays within its bound.
+func TestCatalogueIsBounded(t *testing.T) {
+	const size = 1 << 20
+	c := testCatalogue(t, size)
+	for i := range 2000 {
+		key := alice
+		key.caller.digest = uint64(i)
+		var names []string
+		for j := range 20 {
+			names = append(names, fmt.Sprintf("tool_%d_%d", i, j))
+		}
+		c.learn(key, uint64(i), listing(0, false, names...), noon)
+	}
+	c.views.CleanUp()
+	if got := c.views.WeightedSize(); got > size {
+		t.Errorf("%d bytes are kept", got)
+	}
+	key := alice
+	for i := range 100 {
+		c.learn(key, uint64(i), listing(0, false, manyNames(i, 1000)...), noon)
+	}
+	if v, ok := c.views.GetIfPresent(key); ok && len(v.tools) > maxTools {
+		t.Errorf("one caller's view has %d tools", len(v.tools))
+	}
+}
+
+func manyNames(series, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%d_%d", series, i)
+	}
+	return names
+}
+
+// Pages are told apart by everything but the id of the request they answer.
+func TestDigestOfPages(t *testing.T) {
+	c := testCatalogue(t, 1<<20)
+	digest := func(text, id string) uint64 { return c.digest([]byte(text), []byte(id)) }
+	first := digest(`{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}`, "1")
+	pad := strings.Repeat("x", 300)
+	for _, tt := range []struct {
+		name, text, id string
+		same           bool
+	}{
+		{"the same", `{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}`, "1", true},
+		{"another id", `{"jsonrpc":"2.0","id":"abc","result":{"tools":[]}}`, `"abc"`, true},
+		{"other tools", `{"jsonrpc":"2.0","id":1,"result":{"tools":[1]}}`, "1", false},
+		{"the id elsewhere", `{"jsonrpc":"2.0","result":{"tools":[]},"id":1}`, "1", false},
+		{"no id", `{"jsonrpc":"2.0","result":{"tools":[]}}`, "1", false},
+	} {
+		if got := digest(tt.text, tt.id) == first; got != tt.same {
+			t.Errorf("%s: the same %v, want %v", tt.name, got, tt.same)
+		}
+	}
+	tail := func(id string) string { return `{"result":{"x":"` + pad + `","id":7},"jsonrpc":"2.0","id":` + id + `}` }
+	if digest(tail("1"), "1") != digest(tail("22"), "22") {
+		t.Error("an id at the end is not left out")
+	}
+	if digest(`{"id":1,"result":{"a":1}}`, "1") == digest(`{"id":1,"result":{"a":11}}`, "1") {
+		t.Error("the id's digits are left out elsewhere")
+	}
+}
+
+func TestCallers(t *testing.T) {
+	c := testCatalogue(t, 1<<20)
+	request := func(header http.Header, cert string) *http.Request {
+		r := &http.Request{Header: header}
+		if cert != "" {
+			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Raw: []byte(cert)}}}
+		}
+		return r
+	}
+	seen := make(map[callerID]string)
+	for _, tt := range []struct {
+		name   string
+		header http.Header
+		cert   string
+	}{
+		{"nobody", nil, ""},
+		{"a token", http.Header{"Authorization": {"a"}}, ""},
+		{"another token", http.Header{"Authorization": {"b"}}, ""},
+		{"a cookie of the same text", http.Header{"Cookie": {"a"}}, ""},
+		{"two tokens", http.Header{"Authorization": {"a", "b"}}, ""},
+		{"one token of both", http.Header{"Authorization": {"ab"}}, ""},
+		{"a token and a tenant", http.Header{"Authorization": {"a"}, "X-Tenant": {"1"}}, ""},
+		{"a certificate", nil, "cert"},
+		{"a certificate and a token", http.Header{"Authorization": {"a"}}, "cert"},
+	} {
+		id := c.caller(request(tt.header, tt.cert), []string{"X-Tenant"})
+		if other, taken := seen[id]; taken {
+			t.Errorf("%s and %s are one caller", tt.name, other)
+		}
+		seen[id] = tt.name
+		if id != c.caller(request(tt.header, tt.cert), []string{"X-Tenant"}) {
+			t.Errorf("%s is two callers", tt.name)
+		}
+		if id == (callerID{}) {
+			t.Errorf("%s is the public", tt.name)
+		}
+	}
+}
+
+func TestReadDefinitions(t *testing.T) {
+	schema := func(text string) []byte { return []byte(text) }
+	d := readDefinitions(jsonrpc.ToolsPage{Public: true, TTL: 5, Tools: []jsonrpc.ToolDefinition{
+		{Name: "bound", InputSchema: schema(`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}`)},
+		{Name: "plain", InputSchema: schema(`{"type":"object"}`)},
+		{Name: "no schema"},
+		{Name: "invalid", InputSchema: schema(`{"type":"object","properties":{"a":{"type":"array","x-mcp-header":"A"}}}`)},
+		{Name: "twice", InputSchema: schema(`{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}}`)},
+		{Name: "twice", InputSchema: schema(`{"type":"object"}`)},
+	}})
+	for name, want := range map[string]int{"bound": 1, "plain": 0, "no schema": 0, "invalid": 0, "twice": 0} {
+		if bindings, ok := d.tools[name]; !ok || bindings.Len() != want {
+			t.Errorf("%s: %d bindings, known %v", name, bindings.Len(), ok)
+		}
+	}
+	var faults []string
+	for _, f := range d.faults {
+		faults = append(faults, f.tool+" "+f.reason)
+	}
+	if got := strings.Join(faults, ", "); got != "invalid type_not_primitive, twice tool_repeated" || !d.public || d.ttl != 5 {
+		t.Errorf("faults %s, public %v, ttl %d", got, d.public, d.ttl)
+	}
+}
