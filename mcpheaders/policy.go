@@ -3,6 +3,7 @@ package mcpheaders
 import (
 	"errors"
 	"slices"
+	"sync"
 
 	"github.com/caddymcp/gateway/jsonrpc"
 )
@@ -59,7 +60,9 @@ type HeaderValue struct{ Name, Value string }
 // Head judges rows 1 to 3, before the body is read. Method is the HTTP method;
 // header has canonical names.
 func (p *Policy) Head(method string, header map[string][]string) *Refusal {
-	return climb(1, 3, &request{policy: p, httpMethod: method, header: header})
+	r := newRequest(request{policy: p, httpMethod: method, header: header})
+	defer r.free()
+	return climb(1, 3, r)
 }
 
 // Message judges rows 5 to 21. parseErr is what msg.Parse returned, header and
@@ -67,7 +70,8 @@ func (p *Policy) Head(method string, header map[string][]string) *Refusal {
 // tool that msg calls, nil if it calls none or its definition is not known.
 // Nothing is modified.
 func (p *Policy) Message(msg *jsonrpc.Message, parseErr error, header, trailer map[string][]string, bindings *Bindings) (Admission, *Refusal) {
-	r := &request{policy: p, msg: msg, parseErr: parseErr, header: header, trailer: trailer, bindings: bindings}
+	r := newRequest(request{policy: p, msg: msg, parseErr: parseErr, header: header, trailer: trailer, bindings: bindings})
+	defer r.free()
 	r.read()
 	refusal := climb(5, 21, r)
 	if refusal != nil {
@@ -79,7 +83,9 @@ func (p *Policy) Message(msg *jsonrpc.Message, parseErr error, header, trailer m
 // Body judges rows 5 to 10 alone, whatever the headers say. Of the tools no
 // binding is known.
 func (p *Policy) Body(msg *jsonrpc.Message, parseErr error) *Refusal {
-	return climb(5, 10, &request{policy: p, msg: msg, parseErr: parseErr, source: sourceOf(msg.Method)})
+	r := newRequest(request{policy: p, msg: msg, parseErr: parseErr, source: sourceOf(msg.Method)})
+	defer r.free()
+	return climb(5, 10, r)
 }
 
 // request is one request on its way up the ladder.
@@ -105,6 +111,24 @@ type request struct {
 	bound      []jsonrpc.Member // the values of the bindings, in their order
 	variant    jsonrpc.Variant  // a member of the arguments that could be taken for one of them
 	verified   []Param
+}
+
+// requests keeps the memory of requests that were judged. Nothing of it is in
+// what a judgement returns.
+var requests = sync.Pool{New: func() any { return new(request) }}
+
+func newRequest(r request) *request {
+	kept := requests.Get().(*request)
+	r.params = kept.params[:0]
+	*kept = r
+	return kept
+}
+
+func (r *request) free() {
+	params := r.params[:0]
+	clear(params[:cap(params)])
+	*r = request{params: params}
+	requests.Put(r)
 }
 
 // read prepares what more than one rung looks at.
