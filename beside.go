@@ -196,9 +196,15 @@ func (w *besideWriter) Event(e *sse.Event) {
 func (w *besideWriter) Pass([]byte)     {}
 func (w *besideWriter) Overflow([]byte) {}
 
-// ReadFrom reads the body through Write: the one of the wrapped writer would go
-// past it.
+// ReadFrom reads the body through Write if there is something to read beside
+// it, and else leaves it to the wrapped writer, which may have a shorter way.
 func (w *besideWriter) ReadFrom(r io.Reader) (int64, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !w.events && !w.json {
+		return w.ResponseWriterWrapper.ReadFrom(r)
+	}
 	return io.Copy(struct{ io.Writer }{w}, r)
 }
 
