@@ -53,6 +53,9 @@ func (s *nameSet) close(o openObject) {
 	s.arena = s.arena[:o.arena]
 }
 
+// count returns how many names the set holds.
+func (s *nameSet) count() int { return len(s.names) }
+
 // reset empties the set for another body.
 func (s *nameSet) reset() {
 	s.close(openObject{})

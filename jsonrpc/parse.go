@@ -13,6 +13,10 @@ import (
 const (
 	MaxDepth   = 128    // objects and arrays around the innermost value
 	MaxMembers = 10_000 // members of one object
+
+	// Members of an object and of those around it, as far as they were read. What finds
+	// duplicates keeps the names of all of them.
+	MaxOpenMembers = 2 * MaxMembers
 )
 
 // Parse reads body in one strict pass, and refuses what rows 5 to 8 of the admission table
@@ -267,7 +271,7 @@ func (p *parser) object(in scope, depth int) *Error {
 func (p *parser) checkName(names openObject, name []byte, count int) {
 	switch {
 	case p.badName != nil:
-	case count > MaxMembers:
+	case count > MaxMembers, p.names.count() == MaxOpenMembers:
 		p.badName = &Error{TooManyMembers, p.InputOffset()}
 	case !p.names.add(names, name):
 		p.badName = &Error{DuplicateName, p.InputOffset()}

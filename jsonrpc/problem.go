@@ -11,7 +11,7 @@ const (
 	TooDeep                    // row 5: nested deeper than MaxDepth
 
 	DuplicateName  // row 6: an object with two members of one name
-	TooManyMembers // row 6: an object with more than MaxMembers members
+	TooManyMembers // row 6: an object with more than MaxMembers members, or with those around it more than MaxOpenMembers
 
 	Batch // row 7: an array
 
@@ -28,7 +28,7 @@ var problems = [...]struct{ name, text string }{
 	NotJSON:        {"not_json", "not a JSON text"},
 	TooDeep:        {"too_deep", "nested too deep"},
 	DuplicateName:  {"duplicate_name", "duplicate member name"},
-	TooManyMembers: {"too_many_members", "too many members in one object"},
+	TooManyMembers: {"too_many_members", "too many members in one object, or in objects inside one another"},
 	Batch:          {"batch", "a batch"},
 	NotObject:      {"not_object", "not an object"},
 	CaseVariant:    {"case_variant", "a case variant of a JSON-RPC member"},

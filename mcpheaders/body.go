@@ -39,7 +39,7 @@ func (r *request) uniqueNames() *Refusal {
 	case jsonrpc.DuplicateName:
 		return refuse(problem.String(), "an object in the body has two members of one name, however they are escaped; keep one")
 	case jsonrpc.TooManyMembers:
-		return refuse(problem.String(), "an object in the body has more than "+strconv.Itoa(jsonrpc.MaxMembers)+" members; split it")
+		return refuse(problem.String(), "an object in the body has more than "+strconv.Itoa(jsonrpc.MaxMembers)+" members, or with those around it more than "+strconv.Itoa(jsonrpc.MaxOpenMembers)+"; split it")
 	}
 	return nil
 }
