@@ -171,6 +171,33 @@ func TestEnforceOff(t *testing.T) {
 	}
 }
 
+// What a matcher takes for the endpoint and the server for something else is
+// refused, whatever the method.
+func TestPathIsPlain(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: "handle /mcp {\nmcp_gateway\nreverse_proxy " + up.addr() + "\n}"})
+	call := toolCall("refund", "{}")
+	for _, method := range []string{"POST", "GET", "DELETE", "OPTIONS"} {
+		conn, err := net.Dial("tcp", site.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "%s /admin/users/..%%2f..%%2fmcp HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nMcp-Protocol-Version: 2026-07-28\r\n"+
+			"Mcp-Method: tools/call\r\nMcp-Name: refund\r\nContent-Length: %d\r\n\r\n%s", method, len(call), call)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := errorOf(t, response); response.StatusCode != http.StatusBadRequest || got.Error.Code != -32600 {
+			t.Errorf("%s: got %d, %+v", method, response.StatusCode, got)
+		}
+	}
+	if len(up.seen()) != 0 {
+		t.Error("a refused request reached the upstream")
+	}
+}
+
 // A second gateway inside the first passes everything through.
 func TestNested(t *testing.T) {
 	up := newUpstream(t, committed)

@@ -68,7 +68,10 @@ func (c *call) context() context.Context { return &callContext{c.request.Context
 // than POST carry no message: for them the ladder ends with the head.
 func (c *call) admit() *mcpheaders.Refusal {
 	r := c.request
-	refusal := c.h.policy.Head(r.Method, r.Header)
+	refusal := c.unclearPath()
+	if refusal == nil {
+		refusal = c.h.policy.Head(r.Method, r.Header)
+	}
 	if r.Method != http.MethodPost || refusal != nil && c.h.Enforce == on {
 		return refusal
 	}
