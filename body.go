@@ -16,34 +16,38 @@ import (
 // sets nothing more aside: it is a word that costs its sender nothing.
 const firstRead = 4 << 10
 
-// readBody reads the body of r to its end, up to limit bytes and as far as hold
-// lets more of them be held (admission row 4). To the end and not just as far
-// as Content-Length says: only then does Go notice a client that goes away.
+// readBody reads the body of r to its end, up to the arrival's limit and as far
+// as it lets more bytes be held (admission row 4). To the end and not just as
+// far as Content-Length says: only then does Go notice a client that goes away.
 //
 // What was read is returned with a refusal too: it may go on all the same.
-func readBody(r *http.Request, limit int64, hold func(n int64) bool) ([]byte, *mcpheaders.Refusal) {
-	if r.ContentLength > limit {
-		return nil, mcpheaders.BodyTooLarge(limit)
+func readBody(r *http.Request, a *arrival) ([]byte, *mcpheaders.Refusal) {
+	if r.ContentLength > a.limit {
+		return nil, mcpheaders.BodyTooLarge(a.limit)
 	}
+	a.start()
+	defer a.end()
 	var body []byte
 	for {
 		if len(body) == cap(body) {
-			size := nextSize(int64(len(body)), r.ContentLength, limit)
-			if !hold(size - int64(len(body))) {
+			size := nextSize(int64(len(body)), r.ContentLength, a.limit)
+			if !a.take(size - int64(len(body))) {
 				return body, overloaded()
 			}
 			body = append(make([]byte, 0, size), body...)
 		}
+		a.wait(len(body))
 		n, err := r.Body.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
-		if int64(len(body)) > limit {
-			return body, mcpheaders.BodyTooLarge(limit)
-		}
-		if err == io.EOF {
+		switch {
+		case int64(len(body)) > a.limit:
+			return body, mcpheaders.BodyTooLarge(a.limit)
+		case err == io.EOF:
 			return body, nil
-		}
-		if err != nil {
-			return body, unreadBody(err, limit)
+		case err != nil:
+			return body, unreadBody(err, a.limit)
+		case a.late():
+			return body, mcpheaders.BodyStalled()
 		}
 	}
 }

@@ -29,12 +29,12 @@ func TestBodyIsBookedAsItComes(t *testing.T) {
 		{"the largest that can be declared", 0, math.MaxInt64, "body_too_large"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := &call{h: &Handler{MaxBody: limit, held: budget{limit: limit + 1}}}
+			c := &call{h: &Handler{held: budget{limit: limit + 1}, arriving: budget{limit: limit + 1, part: true}}}
 			text := bytes.Repeat([]byte("x"), int(tt.length))
 			watched := &watchedBody{Reader: bytes.NewReader(text), t: t, c: c}
 			r := httptest.NewRequest("POST", "/mcp", iotest.HalfReader(watched))
 			r.ContentLength = tt.declared
-			body, refusal := readBody(r, limit, c.hold)
+			body, refusal := readBody(r, &arrival{limit: limit, hold: c.hold, share: bodyShare{budget: &c.h.arriving}, grace: bodyGrace})
 			defer c.release()
 			if tt.want != "" {
 				if refusal == nil || refusal.Reason != tt.want {
@@ -44,6 +44,9 @@ func TestBodyIsBookedAsItComes(t *testing.T) {
 			}
 			if refusal != nil || !bytes.Equal(body, text) {
 				t.Errorf("got %d bytes, refusal %v", len(body), refusal)
+			}
+			if left := c.h.arriving.used.Load(); left != 0 {
+				t.Errorf("%d bytes are counted as arriving", left)
 			}
 			if c.heldBytes != int64(cap(body)) {
 				t.Errorf("%d bytes are counted as held, and %d are", c.heldBytes, cap(body))

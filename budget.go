@@ -7,26 +7,51 @@ import (
 	"github.com/caddymcp/gateway/mcpheaders"
 )
 
-// budget bounds the sum of the bytes that a handler's requests hold at once.
+// budget bounds the sum of the bytes that requests hold at once.
 type budget struct {
-	limit int64
-	used  atomic.Int64
+	limit   int64
+	reserve int64 // of limit, for requests that hold no more than smallHold
+	part    bool  // what is taken of it is counted in another budget too
+	used    atomic.Int64
 }
 
-// take reports whether n more bytes may be held, and counts them if so.
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) > b.limit {
+// smallHold is how much a request may hold, in bytes, to draw on the reserve:
+// far more than most messages have. The large ones, which one client can send
+// as many of as it likes, never keep these out.
+const smallHold = 64 << 10
+
+// setLimit sets the limit, and sets a quarter of it aside for the small, unless
+// one request could then not hold as much as the largest.
+func (b *budget) setLimit(limit, largest int64) {
+	b.limit = limit
+	b.reserve = max(min(limit/4, limit-largest), 0)
+}
+
+// take reports whether a request that holds held bytes already may hold n more,
+// and counts them if so.
+func (b *budget) take(n, held int64) bool {
+	limit := b.limit
+	if held+n > smallHold {
+		limit -= b.reserve
+	}
+	if b.used.Add(n) > limit {
 		b.used.Add(-n)
 		return false
 	}
-	heldBytes.Add(float64(n))
+	b.count(n)
 	return true
 }
 
 // give returns n bytes that were taken.
 func (b *budget) give(n int64) {
 	b.used.Add(-n)
-	heldBytes.Sub(float64(n))
+	b.count(-n)
+}
+
+func (b *budget) count(n int64) {
+	if !b.part {
+		heldBytes.Add(float64(n))
+	}
 }
 
 // bodyShare is what one body takes of a budget. The transport gives it back in
@@ -38,7 +63,7 @@ type bodyShare struct {
 
 // take is the budget's, and adds to the share.
 func (s *bodyShare) take(n int64) bool {
-	if !s.budget.take(n) {
+	if !s.budget.take(n, s.bytes.Load()) {
 		return false
 	}
 	s.bytes.Add(n)

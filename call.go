@@ -18,6 +18,7 @@ import (
 type call struct {
 	h       *Handler
 	request *http.Request // as it came
+	client  http.ResponseWriter
 
 	body      []byte
 	complete  bool // the body was read to its end
@@ -113,7 +114,13 @@ func (c *call) read() (parseErr error) {
 	r := c.request
 	ahead, ok := r.Body.(*readAhead)
 	if !ok || !ahead.whole() {
-		c.body, c.unread = readBody(r, c.h.MaxBody, c.hold)
+		c.body, c.unread = readBody(r, &arrival{
+			limit:  c.h.MaxBody,
+			hold:   c.hold,
+			share:  bodyShare{budget: &c.h.arriving},
+			grace:  c.h.grace,
+			client: http.NewResponseController(c.client),
+		})
 		if c.unread != nil {
 			return nil
 		}
@@ -211,7 +218,7 @@ func isOnly(values []string, value string) bool { return len(values) == 1 && val
 
 // hold counts n more bytes as held by the call, if the handler's budget allows.
 func (c *call) hold(n int64) bool {
-	if !c.h.held.take(n) {
+	if !c.h.held.take(n, c.heldBytes) {
 		return false
 	}
 	c.heldBytes += n

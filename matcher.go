@@ -97,8 +97,8 @@ func checkPlainPattern(kind, pattern string) error {
 }
 
 func checkMatcherBody(size int64) error {
-	if size >= matchersHeld.limit {
-		return fmt.Errorf("max_body is %d: all mcp matchers together hold %d bytes, and such a body could never pass", size, matchersHeld.limit)
+	if most := matchersArriving.limit - matchersArriving.reserve; size >= most {
+		return fmt.Errorf("max_body is %d: all mcp matchers together hold %d bytes of large bodies that are arriving, and such a one could never pass", size, most)
 	}
 	return checkSize("max_body", size)
 }

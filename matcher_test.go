@@ -192,7 +192,7 @@ func TestMatcherSharesTheParse(t *testing.T) {
 	}
 	admit := func(r *http.Request) *call {
 		t.Helper()
-		h := &Handler{MaxBody: 1 << 20, held: budget{limit: 1 << 20}, policy: mcpheaders.Policy{Params: mcpheaders.Off}}
+		h := &Handler{MaxBody: 1 << 20, held: budget{limit: 1 << 20}, arriving: budget{limit: 1 << 20, part: true}, grace: bodyGrace, policy: mcpheaders.Policy{Params: mcpheaders.Off}}
 		c := &call{h: h, request: r}
 		t.Cleanup(c.release)
 		c.admitMessage()
@@ -356,7 +356,7 @@ func TestMatcherCaddyfileErrors(t *testing.T) {
 		{"revision", "revision needs at least one value"},
 		{"revision 2024-11-05", `revision "2024-11-05" is not known`},
 		{"tool a\nmax_body 0", "max_body is 0"},
-		{"tool a\nmax_body 256MiB", "all mcp matchers together hold"},
+		{"tool a\nmax_body 96MiB", "all mcp matchers together hold"},
 		{"tool a\nmax_body 1MiB\nmax_body 1MiB", "max_body is given twice"},
 		{"name a", `unrecognized line "name" of an mcp matcher`},
 	} {

@@ -7,6 +7,7 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -96,8 +97,10 @@ type Handler struct {
 
 	// The sum of the request and response bytes that may be held at once by
 	// this handler. Past it new requests are refused with HTTP 503 and
-	// responses are relayed instead of held. At least max_body and
-	// response_buffer together. Default: 268435456 (256 MiB).
+	// responses are relayed instead of held. Bodies that are not complete take
+	// at most half of it, and requests of more than 64 KiB leave a quarter to
+	// the others. At least max_body and response_buffer together.
+	// Default: 268435456 (256 MiB).
 	MaxHeld int64 `json:"max_held,omitempty"`
 
 	// What becomes of the headers `Mcp-Param-*`, which mirror arguments that a
@@ -139,6 +142,9 @@ type Handler struct {
 	policy mcpheaders.Policy
 	tools  toolTable
 	held   budget
+
+	arriving budget        // the part of held that bodies which are not complete may take
+	grace    time.Duration // bodyGrace, but for tests
 
 	catalogue *catalogue // nil after Cleanup
 }
@@ -198,7 +204,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		h.policy.Origins = append(h.policy.Origins, origin)
 	}
 	h.policy.Revisions = h.Revisions
-	h.held.limit = h.MaxHeld
+	h.held.setLimit(h.MaxHeld, h.MaxBody+h.ResponseBuffer)
+	h.arriving.setLimit(max(h.MaxHeld/2, h.MaxBody+1), h.MaxBody+1)
+	h.arriving.part = true
+	h.grace = bodyGrace
 	h.tools = newToolTable(h.Tools, h.AmbiguousCodes)
 	for i, name := range h.Caller {
 		h.Caller[i] = http.CanonicalHeaderKey(name)
@@ -256,7 +265,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	// What goes on after a switch of protocols would pass unseen; MCP has none.
 	r.Header.Del("Upgrade")
 	r.Header.Del("Http2-Settings")
-	c := &call{h: h, request: r, rule: h.tools.fallback}
+	c := &call{h: h, request: r, client: w, rule: h.tools.fallback}
 	defer c.release()
 	refusal := c.admit()
 	if refusal == nil && r.Method != http.MethodPost {

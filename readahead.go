@@ -12,7 +12,10 @@ import (
 
 // matchersHeld bounds what all mcp matchers hold together. A matcher is not told
 // how many others there are, so there is one budget in the process.
-var matchersHeld = budget{limit: defaultMaxHeld}
+var (
+	matchersHeld     = budget{limit: defaultMaxHeld, reserve: defaultMaxHeld / 4}
+	matchersArriving = budget{limit: defaultMaxHeld / 2, reserve: defaultMaxHeld / 8, part: true} // of bodies that are not complete
+)
 
 // readAhead is the body of a request that an mcp matcher has read. It stands in
 // the request in the place of the one it came from, and whoever reads it gets
@@ -54,7 +57,12 @@ func readAheadOf(r *http.Request, limit int64) (*readAhead, *mcpheaders.Refusal)
 	ahead := &readAhead{rest: r.Body, share: bodyShare{budget: &matchersHeld}}
 	// Only once all is taken: the client may be gone before.
 	defer func() { context.AfterFunc(r.Context(), ahead.share.give) }()
-	body, refusal := readBody(r, limit, ahead.share.take)
+	body, refusal := readBody(r, &arrival{
+		limit: limit,
+		hold:  ahead.share.take,
+		share: bodyShare{budget: &matchersArriving},
+		grace: bodyGrace,
+	})
 	r.Body = ahead
 	ahead.left, ahead.size = body, int64(len(body))
 	if refusal != nil {
