@@ -228,13 +228,17 @@ func (r *request) negotiates() bool {
 	return r.msg.Method == "initialize" && r.msg.Kind == jsonrpc.Request && r.policy.acceptsLegacy()
 }
 
-// revisionAccepted is row 16. An absent header was decided in row 15; an empty
-// one names no revision.
+// revisionAccepted is row 16. What an absent header means was decided in row 15,
+// but for a legacy revision that _meta names all the same: a server may go by
+// it. An empty header names no revision.
 func (r *request) revisionAccepted() *Refusal {
-	if !r.version.sent {
-		return nil
-	}
 	requested := r.version.value
+	if !r.version.sent {
+		if !r.metaNamesRevision() {
+			return nil
+		}
+		requested, _ = r.msg.Params.ProtocolVersion.Text()
+	}
 	if _, known := Known(requested); known && r.policy.accepts(requested) {
 		return nil
 	}
