@@ -84,7 +84,7 @@ const (
 func onPath(name, path []byte) (rest []byte, m match) {
 	for end := len(path); end >= 0; end = bytes.LastIndexByte(path[:end], '.') {
 		switch {
-		case !bytes.EqualFold(name, path[:end]):
+		case !alike(name, path[:end]):
 		case !bytes.Equal(name, path[:end]):
 			return nil, folded
 		case end == len(path):

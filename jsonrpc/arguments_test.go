@@ -44,6 +44,8 @@ func TestArgument(t *testing.T) {
 		{"case variant beside it", `{"id":1,"ID":2}`, "id", ``},
 		{"case variant before it", `{"Id":2,"id":1}`, "id", ``},
 		{"case variant alone", `{"ID":2}`, "id", ``},
+		{"a NUL behind it", `{"id":1,"id\u0000":2}`, "id", ``},
+		{"case variant with a NUL behind it", `{"id":1,"ID\u0000x":2}`, "id", ``},
 		{"long s", `{"status":1,"ſtatus":2}`, "status", ``},
 		{"case variant on the way", `{"order":{"id":7},"Order":{}}`, "order.id", ``},
 		{"case variant further down", `{"order":{"id":7,"Id":8}}`, "order.id", ``},

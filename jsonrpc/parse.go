@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -110,7 +111,7 @@ func (p *parser) envelope(top Member) *Error {
 		problem = NoMethod
 	case p.method.Type != Absent && responds:
 		problem = MixedKinds
-	case p.method.Type != Absent && p.msg.Method == "":
+	case p.method.Type != Absent && (p.msg.Method == "" || strings.IndexByte(p.msg.Method, 0) >= 0):
 		problem = BadMethod
 	case p.id.Type != Absent && !validID(p.id):
 		problem = BadID

@@ -51,7 +51,7 @@ func (n *pathNode) find(name []byte) *pathNode {
 // variant returns the name on a path that the given one, which is on none, equals but for case.
 func (n *pathNode) variant(name []byte) (exact []byte, found bool) {
 	for i := range n.children {
-		if bytes.EqualFold(n.children[i].name, name) {
+		if alike(n.children[i].name, name) {
 			return n.children[i].name, true
 		}
 	}

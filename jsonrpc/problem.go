@@ -16,11 +16,11 @@ const (
 	Batch // row 7: an array
 
 	NotObject   // row 8: a scalar
-	CaseVariant // row 8: a top-level member that is read by its exact name only, in another case
+	CaseVariant // row 8: a top-level member that is read by its exact name only, in another case or continued after a NUL character
 	NotVersion2 // row 8: jsonrpc is absent or not the string "2.0"
 	NoMethod    // row 8: none of method, result and error
 	MixedKinds  // row 8: a method together with a result or an error
-	BadMethod   // row 8: method is empty or no string
+	BadMethod   // row 8: method is empty, no string, or has a NUL character
 	BadID       // row 8: id is neither a string nor an integer literal
 )
 
@@ -35,7 +35,7 @@ var problems = [...]struct{ name, text string }{
 	NotVersion2:    {"not_version_2", "jsonrpc is not \"2.0\""},
 	NoMethod:       {"no_method", "no method"},
 	MixedKinds:     {"mixed_kinds", "a method together with a result or error"},
-	BadMethod:      {"bad_method", "method is empty or no string"},
+	BadMethod:      {"bad_method", "method is empty, no string, or has a NUL character"},
 	BadID:          {"bad_id", "id is neither a string nor an integer"},
 }
 

@@ -20,15 +20,24 @@ func byteStrings(names ...string) [][]byte {
 	return list
 }
 
-// foldedIndex returns the index of the name that equals the given one under simple case
-// folding, or -1.
+// foldedIndex returns the index of the name that the given one equals or is a case variant of,
+// or -1.
 func foldedIndex(names [][]byte, name []byte) int {
 	for i, n := range names {
-		if bytes.EqualFold(n, name) {
+		if alike(n, name) {
 			return i
 		}
 	}
 	return -1
+}
+
+// alike reports whether two names are one under simple case folding, to a parser for which a
+// name ends at a NUL character. Such a name, too, is called a case variant.
+func alike(a, b []byte) bool { return bytes.EqualFold(beforeNUL(a), beforeNUL(b)) }
+
+func beforeNUL(name []byte) []byte {
+	before, _, _ := bytes.Cut(name, []byte{0})
+	return before
 }
 
 // add notes a member of params or of its _meta that is not read, if it is a case variant.

@@ -1,6 +1,7 @@
 package mcpheaders
 
 import (
+	"bytes"
 	"strconv"
 
 	"github.com/caddymcp/gateway/jsonrpc"
@@ -59,7 +60,7 @@ func (r *request) jsonRPC() *Refusal {
 	case 0:
 		return nil
 	case jsonrpc.CaseVariant:
-		return refuse(problem.String(), "a member of the body is spelled in another case than JSON-RPC spells it; parsers disagree on what it means")
+		return refuse(problem.String(), "a member of the body is spelled in another case than JSON-RPC spells it, or goes on after a NUL character; parsers disagree on what it means")
 	case jsonrpc.NotVersion2:
 		return refuse(problem.String(), `the body has no member jsonrpc that is exactly "2.0"; add it`)
 	case jsonrpc.NoMethod:
@@ -67,7 +68,7 @@ func (r *request) jsonRPC() *Refusal {
 	case jsonrpc.MixedKinds:
 		return refuse(problem.String(), "the body has a method and a result or error besides; send one message")
 	case jsonrpc.BadMethod:
-		return refuse(problem.String(), "the body's method is not a non-empty string; name the method")
+		return refuse(problem.String(), "the body's method is not a non-empty string without NUL characters; name the method")
 	case jsonrpc.BadID:
 		return refuse(problem.String(), "the body's id is neither a string nor an integer; send one, or none for a notification")
 	default: // NotObject, and whatever else jsonrpc learns to find
@@ -95,7 +96,7 @@ func (r *request) exactParams() *Refusal {
 	default:
 		return nil
 	}
-	return refuse("params_case_variant", "params has a member that is "+member+" in another case; parsers disagree on which one counts")
+	return refuse("params_case_variant", "params has a member that is "+member+" in another case, or continued after a NUL character; parsers disagree on which one counts")
 }
 
 // metaVersionName is the member of _meta that names the revision.
@@ -123,6 +124,9 @@ func (r *request) readableParams() *Refusal {
 	}
 	if params.Name.Type != jsonrpc.String || isText(params.Name, "") {
 		return refuse("tool_name_missing", "params.name is not a non-empty string; name the tool to call")
+	}
+	if bytes.IndexByte(characters(params.Name), 0) >= 0 {
+		return refuse("tool_name_nul", "params.name has a NUL character, at which some servers end a name; rename the tool")
 	}
 	switch params.Arguments.Type {
 	case jsonrpc.Object, jsonrpc.Null, jsonrpc.Absent:

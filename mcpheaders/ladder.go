@@ -34,7 +34,7 @@ var ladder = []rung{
 	{8, 400, invalidRequest, (*request).jsonRPC, problems(jsonrpc.NotObject, jsonrpc.CaseVariant, jsonrpc.NotVersion2, jsonrpc.NoMethod, jsonrpc.MixedKinds, jsonrpc.BadMethod, jsonrpc.BadID)},
 	{8, 400, invalidRequest, (*request).exactParams, []string{"params_case_variant"}},
 	{9, 400, invalidRequest, (*request).callHasID, []string{"call_without_id"}},
-	{10, 400, invalidParams, (*request).readableParams, []string{"params_not_object", "tool_name_missing", "arguments_not_object", "tool_name_lookalike"}},
+	{10, 400, invalidParams, (*request).readableParams, []string{"params_not_object", "tool_name_missing", "tool_name_nul", "arguments_not_object", "tool_name_lookalike"}},
 	{10, 400, invalidParams, (*request).exactArguments, []string{"argument_case_variant"}},
 	{11, 400, headerMismatch, (*request).hopByHop, []string{"connection_header", "trailer"}},
 	{12, 400, headerMismatch, (*request).oneValue, []string{"header_repeated"}},

@@ -102,7 +102,7 @@ func (r *request) exactArguments() *Refusal {
 	if !r.variant.Found {
 		return nil
 	}
-	return refuse("argument_case_variant", "the arguments have a member that is "+echo(r.variant.Exact)+" in another case; parsers disagree on which one counts")
+	return refuse("argument_case_variant", "the arguments have a member that is "+echo(r.variant.Exact)+" in another case, or continued after a NUL character; parsers disagree on which one counts")
 }
 
 // fewParams is row 21 before anything is decoded.

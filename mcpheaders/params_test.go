@@ -110,7 +110,7 @@ func TestParamTexts(t *testing.T) {
 		{`{"region":0.5}`, "Mcp-Param-Region", "0.5", `the call of "tool": "region" has a value that "Mcp-Param-Region" cannot mirror; send a string, a boolean, or an integer of at most 2^53-1 in plain digits`},
 		{`{"region":[1]}`, "Mcp-Param-Region", "=?base64?!?=", `the call of "tool": "region" is mirrored by "Mcp-Param-Region", which is not base64 of UTF-8 in its one canonical spelling; send the body's value in it`},
 		{`{"a":{"b":5}}`, "", "", `the call of "tool": "a.b" has a value and no "Mcp-Param-Tenant_id", a header that Caddy removes unless its server lists it in expected_underscore_headers; send it, and tell the operator`},
-		{`{"A":{"b":5}}`, "", "", `the arguments have a member that is "a" in another case; parsers disagree on which one counts`},
+		{`{"A":{"b":5}}`, "", "", `the arguments have a member that is "a" in another case, or continued after a NUL character; parsers disagree on which one counts`},
 	} {
 		msg, header := callOf(t, test.arguments)
 		if test.header != "" {

@@ -12,7 +12,7 @@ import (
 // puts a raw byte of it into a log.
 func TestEchoIsShort(t *testing.T) {
 	long := strings.Repeat("x", 1000)
-	odd := "\u202e\x00\xff<script>\"\n" + long
+	odd := "\u202e\x01\xff<script>\"\n" + long
 	policy := &Policy{Revisions: allRevisions(), RawNames: true}
 	for _, sent := range []string{long, odd} {
 		heads := []*Refusal{
@@ -96,10 +96,10 @@ func TestTexts(t *testing.T) {
 		{call("prompts/get", ``), modern("prompts/get"), "Mcp-Name is missing; send params.name in it"},
 		{call("prompts/get", `"name":42,`), modern("prompts/get"), "Mcp-Name is missing; send params.name in it"},
 		{call("tasks/get", `"taskId":"a",`), modern("tasks/get", "=?base64?Yg==?="), `Mcp-Name says "b" and params.taskId does not; send the body's value in it`},
-		{call("tools/call", `"name":"a","NAME":"b",`), modern("tools/call", "a"), "params has a member that is name in another case; parsers disagree on which one counts"},
-		{call("tools/call", `"name":"a","ARGUMENTS":{},`), modern("tools/call", "a"), "params has a member that is arguments in another case; parsers disagree on which one counts"},
-		{call("tools/list", `"_Meta":{},`), modern("tools/list"), "params has a member that is _meta in another case; parsers disagree on which one counts"},
-		{`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"IO.modelcontextprotocol/protocolVersion":""}}}`, modern("m"), "params has a member that is " + metaVersionName + " in another case; parsers disagree on which one counts"},
+		{call("tools/call", `"name":"a","NAME":"b",`), modern("tools/call", "a"), "params has a member that is name in another case, or continued after a NUL character; parsers disagree on which one counts"},
+		{call("tools/call", `"name":"a","ARGUMENTS":{},`), modern("tools/call", "a"), "params has a member that is arguments in another case, or continued after a NUL character; parsers disagree on which one counts"},
+		{call("tools/list", `"_Meta":{},`), modern("tools/list"), "params has a member that is _meta in another case, or continued after a NUL character; parsers disagree on which one counts"},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"IO.modelcontextprotocol/protocolVersion":""}}}`, modern("m"), "params has a member that is " + metaVersionName + " in another case, or continued after a NUL character; parsers disagree on which one counts"},
 	} {
 		var msg jsonrpc.Message
 		err := msg.Parse([]byte(test.body))
