@@ -20,9 +20,12 @@ var (
 	noon      = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 )
 
-func testCatalogue(t *testing.T, size int64) *catalogue {
+// testSize is how many bytes the catalogues of tests keep.
+const testSize = 1 << 20
+
+func testCatalogue(t *testing.T) *catalogue {
 	t.Helper()
-	c, err := newCatalogue(size)
+	c, err := newCatalogue(testSize)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +57,7 @@ func TestLifetimeOfDefinitions(t *testing.T) {
 		{"past what a duration holds", 1 << 53, 30 * 24 * time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := testCatalogue(t, 1<<20)
+			c := testCatalogue(t)
 			if c.seenBefore(alice, 7, noon) {
 				t.Error("seen before it was learned")
 			}
@@ -80,7 +83,7 @@ func TestLifetimeOfDefinitions(t *testing.T) {
 }
 
 func TestCatalogueViews(t *testing.T) {
-	c := testCatalogue(t, 1<<20)
+	c := testCatalogue(t)
 	state := func(key viewKey, tool string) string { return knowledgeStates[c.find(key, tool, noon).state] }
 	c.learn(alice, 1, listing(0, false, "a"), noon)
 	c.learn(bob, 2, listing(0, true, "b"), noon)
@@ -121,7 +124,7 @@ func TestCatalogueViews(t *testing.T) {
 // What an endpoint said of changes is forgotten with it: then nothing that was
 // learned there counts.
 func TestForgottenEndpoint(t *testing.T) {
-	c := testCatalogue(t, 1<<20)
+	c := testCatalogue(t)
 	c.learn(alice, 1, listing(0, false, "a"), noon)
 	c.endpoints.Invalidate(endpointA)
 	if got := c.find(alice, "a", noon).state; got != stale {
@@ -138,8 +141,8 @@ func TestForgottenEndpoint(t *testing.T) {
 
 // Whatever servers say, what is kept stays within its bound.
 func TestCatalogueIsBounded(t *testing.T) {
-	const size = 1 << 20
-	c := testCatalogue(t, size)
+
+	c := testCatalogue(t)
 	for i := range 2000 {
 		key := alice
 		key.caller.digest = uint64(i)
@@ -150,7 +153,7 @@ func TestCatalogueIsBounded(t *testing.T) {
 		c.learn(key, uint64(i), listing(0, false, names...), noon)
 	}
 	c.views.CleanUp()
-	if got := c.views.WeightedSize(); got > size {
+	if got := c.views.WeightedSize(); got > testSize {
 		t.Errorf("%d bytes are kept", got)
 	}
 	key := alice
@@ -172,7 +175,7 @@ func manyNames(series, n int) []string {
 
 // Pages are told apart by everything but the id of the request they answer.
 func TestDigestOfPages(t *testing.T) {
-	c := testCatalogue(t, 1<<20)
+	c := testCatalogue(t)
 	digest := func(text, id string) uint64 { return c.digest([]byte(text), []byte(id)) }
 	first := digest(`{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}`, "1")
 	pad := strings.Repeat("x", 300)
@@ -200,7 +203,7 @@ func TestDigestOfPages(t *testing.T) {
 }
 
 func TestCallers(t *testing.T) {
-	c := testCatalogue(t, 1<<20)
+	c := testCatalogue(t)
 	request := func(header http.Header, cert string) *http.Request {
 		r := &http.Request{Header: header}
 		if cert != "" {
