@@ -197,15 +197,29 @@ func (c *call) forward(ctx context.Context, body *bodyReader) *http.Request {
 func (c *call) relay(w http.ResponseWriter, next caddyhttp.Handler) error {
 	body := new(bodyReader)
 	r := c.forward(c.context(), body)
-	if c.message.Params.Arguments.Type == jsonrpc.Absent { // else they may be asked for
-		body.share = &bodyShare{budget: &c.h.held}
-		body.share.bytes.Store(c.heldBytes)
-		c.heldBytes = 0
-		defer body.share.give()
-		c.message = jsonrpc.Message{Kind: c.message.Kind, ID: bytes.Clone(c.message.ID), Method: c.message.Method}
-		c.body = nil
-	}
+	arguments := keptArguments(c.message.Params.Arguments)
+	kept := int64(len(arguments.Raw))
+	body.share = &bodyShare{budget: &c.h.held}
+	body.share.bytes.Store(c.heldBytes - kept)
+	c.heldBytes = kept
+	defer body.share.give()
+	c.message = jsonrpc.Message{Kind: c.message.Kind, ID: bytes.Clone(c.message.ID), Method: c.message.Method}
+	c.message.Params.Arguments = arguments
+	c.body = nil
 	return c.relayBeside(w, r, next)
+}
+
+// maxKept is the size up to which the arguments of what is no tool call are kept
+// for as long as its answer lasts, in bytes.
+const maxKept = 16 << 10
+
+// keptArguments returns arguments apart from the body they stand in, for those
+// who ask for {http.mcp.args.*}, or none if they are too large to be kept.
+func keptArguments(arguments jsonrpc.Member) jsonrpc.Member {
+	if len(arguments.Raw) > maxKept {
+		return jsonrpc.Member{}
+	}
+	return jsonrpc.Member{Type: arguments.Type, Raw: bytes.Clone(arguments.Raw)}
 }
 
 // unhold returns n bytes that the call does not hold any more.

@@ -171,30 +171,47 @@ func TestRefusalLogsNoCredentials(t *testing.T) {
 // A stream that lasts does not keep the body of its request, nor a share of
 // max_held for it; the log still shows what the body said.
 func TestStreamKeepsNoBody(t *testing.T) {
-	finish := make(chan struct{})
-	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_ = http.NewResponseController(w).Flush()
-		<-finish
-	})
-	site := incaddy.Run(t, incaddy.Config{Site: "metrics /metrics\nmcp_gateway /mcp\nreverse_proxy " + up.addr()})
-	body := `{"jsonrpc":"2.0","id":"s1","method":"resources/subscribe","params":{"uri":"a:b","x":"` + strings.Repeat("x", 100_000) +
-		`","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
-	response := post(t, site.URL+"/mcp", "a:b", body, "Mcp-Method", "resources/subscribe")
-	if response.StatusCode != http.StatusOK {
-		t.Fatalf("refused: %s", text(t, response))
-	}
-	if held := metricsOf(t, site)["caddy_mcp_gateway_held_bytes"]; held != 0 {
-		t.Errorf("%v bytes are held while the stream is open", held)
-	}
-	close(finish)
-	text(t, response)
-	want := incaddy.MCP{Method: "resources/subscribe", Name: "a:b", Revision: "2026-07-28", ID: `"s1"`}
-	if mcp := site.Log.Access(t, "/mcp").MCP; *mcp != want {
-		t.Errorf("logged as %+v, want %+v", *mcp, want)
-	}
-	if got := up.one(t).body; got != body {
-		t.Errorf("the upstream received %d bytes", len(got))
+	const small = `{"a":"b"}`
+	large := strings.Repeat("x", 100_000)
+	for _, tt := range []struct {
+		name, params string
+		held         float64
+		argument     string
+	}{
+		{"without arguments", `"x":"` + large + `"`, 0, ""},
+		{"small arguments", `"x":"` + large + `","arguments":` + small, float64(len(small)), "b"},
+		{"large arguments", `"arguments":{"a":"b","x":"` + large + `"}`, 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			finish := make(chan struct{})
+			up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_ = http.NewResponseController(w).Flush()
+				<-finish
+			})
+			site := incaddy.Run(t, incaddy.Config{Site: "metrics /metrics\nheader >X-Argument {http.mcp.args.a}\nmcp_gateway /mcp\nreverse_proxy " + up.addr()})
+			body := `{"jsonrpc":"2.0","id":"s1","method":"resources/subscribe","params":{"uri":"a:b",` + tt.params +
+				`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+			response := post(t, site.URL+"/mcp", "a:b", body, "Mcp-Method", "resources/subscribe")
+			if response.StatusCode != http.StatusOK {
+				t.Fatalf("refused: %s", text(t, response))
+			}
+			if got := response.Header.Get("X-Argument"); got != tt.argument {
+				t.Errorf("the argument is %q", got)
+			}
+			if held := metricsOf(t, site)["caddy_mcp_gateway_held_bytes"]; held != tt.held {
+				t.Errorf("%v bytes are held while the stream is open", held)
+			}
+			close(finish)
+			text(t, response)
+			want := incaddy.MCP{Method: "resources/subscribe", Name: "a:b", Revision: "2026-07-28", ID: `"s1"`}
+			if mcp := site.Log.Access(t, "/mcp").MCP; *mcp != want {
+				t.Errorf("logged as %+v, want %+v", *mcp, want)
+			}
+			if got := up.one(t).body; got != body {
+				t.Errorf("the upstream received %d bytes", len(got))
+			}
+		})
 	}
 }
 
