@@ -171,6 +171,58 @@ func TestEnforceOff(t *testing.T) {
 	}
 }
 
+// A page of an allowed origin can read what the gateway answers itself. One that
+// could not would take it for a network failure.
+func TestOwnAnswersAreSharedWithTheOrigin(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("Mcp-Name") {
+		case "lost":
+			panic(http.ErrAbortHandler)
+		case "marked":
+			w.Header().Set("Access-Control-Allow-Origin", "*")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	site := incaddy.Run(t, incaddy.Config{Site: `
+		handle /mcp {
+			mcp_gateway {
+				origins https://app.example.com
+			}
+			reverse_proxy ` + up.addr() + `
+		}
+		handle /dead {
+			mcp_gateway {
+				origins https://app.example.com
+			}
+			reverse_proxy 127.0.0.1:1
+		}`})
+	const app = "https://app.example.com"
+	for _, tt := range []struct {
+		name, path, header, tool, origin string
+		status                           int
+		want                             string
+	}{
+		{"a refusal", "/mcp", "other", "refund", app, http.StatusBadRequest, app},
+		{"an answer that was lost", "/mcp", "lost", "lost", app, http.StatusOK, app},
+		{"a call that was not sent", "/dead", "refund", "refund", app, http.StatusBadGateway, app},
+		{"an answer that the server shared", "/mcp", "marked", "marked", app, http.StatusOK, "*"},
+		{"the origin in another spelling", "/mcp", "other", "refund", "HTTPS://app.example.com:443", http.StatusBadRequest, "HTTPS://app.example.com:443"},
+		{"an origin that is not allowed", "/mcp", "refund", "refund", "https://evil.example", http.StatusForbidden, ""},
+		{"no origin", "/mcp", "other", "refund", "", http.StatusBadRequest, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			response := post(t, site.URL+tt.path, tt.header, toolCall(tt.tool, "{}"), "Origin", tt.origin)
+			if got := response.Header.Get("Access-Control-Allow-Origin"); response.StatusCode != tt.status || got != tt.want {
+				t.Errorf("status %d, shared with %q", response.StatusCode, got)
+			}
+			if varies := response.Header.Get("Vary") == "Origin"; varies != (tt.want == tt.origin && tt.origin != "") {
+				t.Errorf("Vary: %s", response.Header.Get("Vary"))
+			}
+			text(t, response)
+		})
+	}
+}
+
 // What a matcher takes for the endpoint and the server for something else is
 // refused, whatever the method.
 func TestPathIsPlain(t *testing.T) {

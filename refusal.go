@@ -59,7 +59,7 @@ func (c *call) answerRefusal(w http.ResponseWriter, refusal *mcpheaders.Refusal)
 	if c.message.Kind == jsonrpc.Response {
 		id = nil
 	}
-	err := writeError(w, refusal.Status, jsonrpc.AppendError(nil, id, refusal.Code, refusal.Text, refusal.AppendData(nil)))
+	err := c.writeError(w, refusal.Status, jsonrpc.AppendError(nil, id, refusal.Code, refusal.Text, refusal.AppendData(nil)))
 	if unread {
 		c.discardBody(w)
 	}
@@ -91,12 +91,27 @@ func (c *call) discardBody(w http.ResponseWriter) {
 }
 
 // writeError sends one JSON-RPC error as the whole response.
-func writeError(w http.ResponseWriter, status int, body []byte) error {
+func (c *call) writeError(w http.ResponseWriter, status int, body []byte) error {
 	header := w.Header()
+	shareWithOrigin(header, c.request, &c.h.policy)
 	header.Set("Content-Type", "application/json")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	// An error here means that the client is gone: nothing is left to tell it.
 	_, _ = w.Write(body)
 	return nil
+}
+
+// shareWithOrigin lets the page that sent r read the answer that has this
+// header, if its origin is allowed (Fetch standard, section 3.3.3). A page that
+// may not read an answer takes it for a network failure, and sends the call
+// again.
+func shareWithOrigin(header http.Header, r *http.Request, policy *mcpheaders.Policy) {
+	const allowed = "Access-Control-Allow-Origin"
+	origin, ok := policy.AllowedOrigin(r.Header)
+	if !ok || header[allowed] != nil {
+		return
+	}
+	header[allowed] = []string{origin}
+	header.Add("Vary", "Origin")
 }

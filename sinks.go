@@ -270,5 +270,5 @@ func (w *responseWriter) replace(v outcome.Verdict) error {
 	if v.Answer == outcome.NotSent {
 		status, code, text = http.StatusBadGateway, codeNotSent, textNotSent
 	}
-	return writeError(w.ResponseWriter, status, jsonrpc.AppendError(nil, w.x.message.ID, code, text, w.x.outcomeData()))
+	return w.x.writeError(w.ResponseWriter, status, jsonrpc.AppendError(nil, w.x.message.ID, code, text, w.x.outcomeData()))
 }

@@ -28,6 +28,16 @@ func (r *request) origin() *Refusal {
 	return nil
 }
 
+// AllowedOrigin returns the origin that was sent, as it was, if row 1 allows it.
+// The header has canonical names.
+func (p *Policy) AllowedOrigin(header map[string][]string) (origin string, ok bool) {
+	sent := header["Origin"]
+	if len(sent) == 0 || (&request{policy: p, header: header}).origin() != nil {
+		return "", false
+	}
+	return sent[0], true
+}
+
 func (p *Policy) allowsOrigin(origin string) bool {
 	if slices.Contains(p.Origins, origin) {
 		return true
