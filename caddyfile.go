@@ -104,6 +104,11 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			return err
 		}
 	}
+	sizes := Handler{MaxBody: h.MaxBody, ResponseBuffer: h.ResponseBuffer, MaxHeld: h.MaxHeld}
+	sizes.setDefaults() // which the adapted configuration leaves out
+	if err := sizes.checkMaxHeld(); err != nil {
+		return d.WrapErr(err)
+	}
 	return nil
 }
 

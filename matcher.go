@@ -84,17 +84,8 @@ func (m *Matcher) Validate() error {
 	return checkMatcherBody(m.MaxBody)
 }
 
-func checkToolPattern(pattern string) error   { return checkPlainPattern("tool", pattern) }
-func checkMethodPattern(pattern string) error { return checkPlainPattern("method", pattern) }
-
-// checkPlainPattern also refuses what looks like a placeholder: a pattern that
-// never matches would guard nothing.
-func checkPlainPattern(kind, pattern string) error {
-	if strings.ContainsRune(pattern, '{') {
-		return fmt.Errorf("%s pattern %q: placeholders are not replaced here", kind, pattern)
-	}
-	return checkPattern(kind, pattern)
-}
+func checkToolPattern(pattern string) error   { return checkPattern("tool", pattern) }
+func checkMethodPattern(pattern string) error { return checkPattern("method", pattern) }
 
 func checkMatcherBody(size int64) error {
 	if most := matchersArriving.limit - matchersArriving.reserve; size >= most {

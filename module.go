@@ -55,7 +55,8 @@ func init() {
 // `{http.mcp.observation}` | The row of the outcome table that decided
 // `{http.mcp.refusal}` | Why the request was refused
 //
-// The same values are in the access log, in the object `mcp`.
+// Without a message, as in a GET, they are empty. The same values, but for
+// arguments and parameters, are in the access log, in the object `mcp`.
 type Handler struct {
 	// Whether requests that fail admission are refused: `on` or `off`. With
 	// `off` what would have been refused is logged and counted, and goes on
@@ -269,6 +270,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	defer c.release()
 	refusal := c.admit()
 	if refusal == nil && r.Method != http.MethodPost {
+		c.setPlaceholders()
 		return c.relayBeside(w, r, next)
 	}
 	c.publish()

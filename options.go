@@ -42,8 +42,8 @@ func (h *Handler) Validate() error {
 			return err
 		}
 	}
-	if least := h.MaxBody + h.ResponseBuffer; h.MaxHeld < least {
-		return fmt.Errorf("max_held is %d: it must be at least max_body and response_buffer together, %d, or one large call could never pass", h.MaxHeld, least)
+	if err := h.checkMaxHeld(); err != nil {
+		return err
 	}
 	for _, o := range h.Origins {
 		if _, err := parseOrigin(o); err != nil {
@@ -66,6 +66,14 @@ func (h *Handler) Validate() error {
 		}
 	}
 	return checkTools(h.Tools)
+}
+
+// checkMaxHeld holds the sizes against each other, once they are all set.
+func (h *Handler) checkMaxHeld() error {
+	if least := h.MaxBody + h.ResponseBuffer; h.MaxHeld < least {
+		return fmt.Errorf("max_held is %d: it must be at least max_body and response_buffer together, %d, or one large call could never pass", h.MaxHeld, least)
+	}
+	return nil
 }
 
 // The checks below are those of single values. The Caddyfile runs them where
@@ -93,11 +101,11 @@ func checkSize(option string, value int64) error {
 func parseOrigin(s string) (string, error) {
 	replaced, err := caddy.NewReplacer().ReplaceOrErr(s, true, true)
 	if err != nil {
-		return "", fmt.Errorf("replacing placeholders of origin %q: %w", s, err)
+		return "", fmt.Errorf("origins: replacing placeholders of origin %q: %w", s, err)
 	}
 	origin, err := mcpheaders.ParseOrigin(replaced)
 	if err != nil {
-		return "", fmt.Errorf("parsing origin %q: %w", replaced, err)
+		return "", fmt.Errorf("origins: parsing origin %q: %w", replaced, err)
 	}
 	return origin, nil
 }

@@ -38,10 +38,12 @@ func TestProvisionErrors(t *testing.T) {
 		{"default max_held below max_body", &Handler{MaxBody: 300 << 20}, "max_held is 268435456: it must be at least"},
 		{"origins", &Handler{Origins: []string{"ftp:"}}, `parsing origin "ftp:"`},
 		{"unknown placeholder in origins", &Handler{Origins: []string{"{nosuch}"}}, `replacing placeholders of origin "{nosuch}"`},
+		{"empty placeholder in origins", &Handler{Origins: []string{"{env.NO_SUCH_ORIGIN}"}}, `origins: replacing placeholders of origin "{env.NO_SUCH_ORIGIN}"`},
 		{"revisions", &Handler{Revisions: []string{"2024-11-05"}}, `revision "2024-11-05" is not known`},
 		{"ambiguous_codes", &Handler{AmbiguousCodes: []int64{-32603}}, "-32603 is ambiguous already"},
 		{"tool without a pattern", &Handler{Tools: []Tool{{}}}, "a tool needs a name or a pattern"},
 		{"tool pattern", &Handler{Tools: []Tool{{Pattern: "a*b"}}}, "a star may stand only at the end"},
+		{"placeholder in a tool pattern", &Handler{Tools: []Tool{{Pattern: "{env.TOOL}"}}}, `tool pattern "{env.TOOL}": placeholders are not replaced here`},
 		{"tool twice", &Handler{Tools: []Tool{{Pattern: "a"}, {Pattern: "a"}}}, `tool "a" is configured twice`},
 		{"tool's codes", &Handler{Tools: []Tool{{Pattern: "a", AmbiguousCodes: []int64{5}}}}, `tool "a": ambiguous_codes: an error with code 5`},
 	}

@@ -78,10 +78,14 @@ func (t *Tool) bindings() (*mcpheaders.Bindings, error) {
 	return bindings, nil
 }
 
-// checkPattern checks a pattern for the names of one kind, like tools.
+// checkPattern checks a pattern for the names of one kind, like tools. It
+// refuses what looks like a placeholder: such a pattern would never match.
 func checkPattern(kind, pattern string) error {
 	if pattern == "" {
 		return fmt.Errorf("a %s needs a name or a pattern", kind)
+	}
+	if strings.ContainsRune(pattern, '{') {
+		return fmt.Errorf("%s pattern %q: placeholders are not replaced here", kind, pattern)
 	}
 	if i := strings.IndexByte(pattern, '*'); i >= 0 && i != len(pattern)-1 {
 		return fmt.Errorf("%s pattern %q: a star may stand only at the end", kind, pattern)

@@ -24,7 +24,13 @@ func (c *call) publish() {
 		extra := ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields)
 		extra.Set(zap.Object("mcp", c))
 	}
-	if repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+	c.setPlaceholders()
+}
+
+// setPlaceholders makes {http.mcp.*} known. For a request without a message they
+// are all empty: one that is not known would be left as it is written.
+func (c *call) setPlaceholders() {
+	if repl, ok := c.request.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
 		repl.Map(c.placeholder)
 	}
 }

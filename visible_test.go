@@ -110,6 +110,30 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
+// Where there is no message the placeholders are empty, and not their own text.
+func TestPlaceholdersWithoutMessage(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{Site: `
+		mcp_gateway /mcp
+		reverse_proxy ` + up.addr() + ` {
+			header_up X-Method [{http.mcp.method}]
+			header_up X-Argument [{http.mcp.args.a.b}]
+			header_up X-Outcome [{http.mcp.outcome}]
+		}`})
+	for i, method := range []string{http.MethodGet, http.MethodDelete, http.MethodOptions} {
+		request, _ := http.NewRequest(method, site.URL+"/mcp", nil)
+		text(t, do(t, request))
+		for _, name := range []string{"X-Method", "X-Argument", "X-Outcome"} {
+			if got := up.seen()[i].header.Get(name); got != "[]" {
+				t.Errorf("%s: %s is %q", method, name, got)
+			}
+		}
+		if mcp := site.Log.Access(t, "/mcp").MCP; mcp != nil {
+			t.Errorf("%s: logged as %+v", method, mcp)
+		}
+	}
+}
+
 func TestMetrics(t *testing.T) {
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "lost") {
