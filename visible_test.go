@@ -192,6 +192,27 @@ func TestRefusalLogsNoCredentials(t *testing.T) {
 	}
 }
 
+// Arguments and sessions that clients send in headers are in the access log, as
+// all headers are, unless a filter deletes them.
+func TestLogFilter(t *testing.T) {
+	up := newUpstream(t, committed)
+	site := incaddy.Run(t, incaddy.Config{NoAccessLog: true, Site: `
+		log {
+			output incaddy
+			format filter {
+				request>headers>Mcp-Session-Id delete
+				request>headers>Mcp-Param-Region delete
+			}
+		}
+		mcp_gateway /mcp
+		reverse_proxy ` + up.addr()})
+	text(t, post(t, site.URL+"/mcp", "refund", toolCall("refund", "{}"), "Mcp-Session-Id", "hush", "Mcp-Param-Region", "hush"))
+	line := site.Log.Access(t, "/mcp").Line
+	if strings.Contains(line, "hush") || !strings.Contains(line, "Mcp-Name") {
+		t.Errorf("logged: %s", line)
+	}
+}
+
 // A stream that lasts does not keep the body of its request, nor a share of
 // max_held for it; the log still shows what the body said.
 func TestStreamKeepsNoBody(t *testing.T) {
