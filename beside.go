@@ -28,6 +28,7 @@ type besideWriter struct {
 	passed   int    // bytes of a JSON text that were relayed
 	whole    int64  // its declared length, or -1
 	tooLarge bool
+	share    bodyShare // of what lists may hold
 
 	reader   *jsonrpc.ResponseReader
 	splitter sse.Splitter // holds nothing
@@ -42,6 +43,7 @@ func (c *call) beside(w http.ResponseWriter) *besideWriter {
 		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
 		c:                     c,
 		list:                  c.message.Method == toolsList,
+		share:                 bodyShare{budget: &c.h.listing},
 		whole:                 -1,
 	}
 }
@@ -129,8 +131,8 @@ func (w *besideWriter) keep(p []byte) bool {
 		return false
 	}
 	if size > cap(w.text) {
-		grown := max(size, 2*cap(w.text), int(min(w.whole, maxList)))
-		if !w.c.hold(int64(grown - cap(w.text))) {
+		grown := max(size, 2*cap(w.text))
+		if !w.hold(int64(grown - cap(w.text))) {
 			return false
 		}
 		w.text = append(make([]byte, 0, grown), w.text...)
@@ -139,10 +141,16 @@ func (w *besideWriter) keep(p []byte) bool {
 	return true
 }
 
+// hold counts n more bytes of lists as held: they have a share of max_held, as
+// they are held for as long as a client takes to read them.
+func (w *besideWriter) hold(n int64) bool {
+	return w.share.take(n) && w.c.hold(n)
+}
+
 // drop gives up a text that does not fit.
 func (w *besideWriter) drop() {
 	countPage(pageTooLarge)
-	w.c.unhold(int64(cap(w.text)))
+	w.share.give()
 	w.text, w.passed = nil, 0
 }
 
@@ -162,6 +170,7 @@ func (w *besideWriter) end(broken bool) {
 	if w.reader != nil {
 		readers.Put(w.reader)
 	}
+	w.share.give()
 }
 
 // learn takes in the list that the text is.

@@ -3,12 +3,16 @@ package gateway
 import (
 	"bytes"
 	"hash/maphash"
+	"math"
 	"net/http"
+	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/maypok86/otter/v2"
 
 	"github.com/caddymcp/gateway/mcpheaders"
@@ -21,41 +25,32 @@ import (
 // What is learned is bounded by the size of what is kept. What does not fit is
 // forgotten by how little it is used, and learned again from the next list.
 type catalogue struct {
-	views     *otter.Cache[viewKey, *view]
-	endpoints *otter.Cache[endpointKey, *endpoint]
-	seed      maphash.Seed
-	learning  sync.Mutex // one page is learned at a time
-}
-
-// endpointKey is an MCP endpoint: what a handler's namespace, the host and the
-// path of a request name.
-type endpointKey struct{ namespace, host, path string }
-
-// endpoint is what concerns all that was learned at an endpoint.
-type endpoint struct {
-	changed atomic.Int64 // when it last said that its tools have changed, in Unix nanoseconds
+	views    *otter.Cache[viewKey, *view]
+	notices  *otter.Cache[viewKey, *notice]
+	seed     maphash.Seed
+	changing sync.Mutex // one view changes at a time
 }
 
 // viewKey is a view of an endpoint: the tools that one caller is shown, or
-// those that a server says are public.
+// those that a server says are public. Digests stand for what clients choose,
+// which may be long.
 type viewKey struct {
-	endpointKey
-	caller callerID
+	endpoint uint64
+	caller   uint64 // 0 is everybody: what is public
 }
 
-// callerID tells callers apart by their credentials, of which it reveals
-// nothing. The zero value stands for what is public.
-type callerID struct {
-	private bool
-	digest  uint64
-}
+// public is the view of everybody.
+func (k viewKey) public() viewKey { return viewKey{endpoint: k.endpoint} }
+
+// notice is when a view was last said to have changed, in Unix nanoseconds.
+type notice struct{ changed atomic.Int64 }
 
 // view is what a caller was shown. It does not change.
 type view struct {
-	endpoint *endpoint
-	tools    map[string]*definition
-	pages    map[uint64]*page
-	size     uint32
+	notice *notice
+	tools  map[string]*definition
+	pages  map[uint64]*page
+	size   uint32
 }
 
 // definition is what is known of one tool.
@@ -76,10 +71,13 @@ type page struct {
 // they need it; in fact they fetch it once and call for hours.
 const defaultLifetime = time.Hour
 
-// maxEndpoints is how many endpoints' changes are remembered: a host name is
-// the client's to choose where a site serves all of them. What was learned at
-// an endpoint that was forgotten is out of date.
-const maxEndpoints = 10_000
+// maxNotices is how many views' changes are remembered. A view of which that is
+// forgotten is out of date.
+const maxNotices = 100_000
+
+// echoTime is how long after a page was seen a notice to another caller is taken
+// for one of the change that the page already has.
+const echoTime = 10 * time.Second
 
 // catalogues holds the catalogue of each size in use.
 var catalogues = caddy.NewUsagePool()
@@ -109,17 +107,17 @@ func newCatalogue(size int64) (*catalogue, error) {
 	if err != nil {
 		return nil, err
 	}
-	endpoints, err := otter.New(&otter.Options[endpointKey, *endpoint]{MaximumSize: maxEndpoints, Executor: here})
+	notices, err := otter.New(&otter.Options[viewKey, *notice]{MaximumSize: maxNotices, Executor: here})
 	if err != nil {
 		return nil, err
 	}
-	return &catalogue{views: views, endpoints: endpoints, seed: maphash.MakeSeed()}, nil
+	return &catalogue{views: views, notices: notices, seed: maphash.MakeSeed()}, nil
 }
 
 // Destruct forgets everything, once no configuration uses the catalogue.
 func (c *catalogue) Destruct() error {
 	c.views.StopAllGoroutines()
-	c.endpoints.StopAllGoroutines()
+	c.notices.StopAllGoroutines()
 	return nil
 }
 
@@ -127,7 +125,6 @@ func (c *catalogue) Destruct() error {
 type knowledge struct {
 	bindings *mcpheaders.Bindings // of a definition that is up to date; nil if there is none, or it binds nothing
 	state    knowledgeState
-	page     *page // that it is from
 }
 
 type knowledgeState uint8
@@ -148,8 +145,7 @@ func (c *catalogue) find(key viewKey, tool string, now time.Time) knowledge {
 	if known := c.look(key, tool, now); known.state != unknown {
 		return known
 	}
-	key.caller = callerID{}
-	return c.look(key, tool, now)
+	return c.look(key.public(), tool, now)
 }
 
 func (c *catalogue) look(key viewKey, tool string, now time.Time) knowledge {
@@ -161,15 +157,15 @@ func (c *catalogue) look(key viewKey, tool string, now time.Time) knowledge {
 	if !ok {
 		return knowledge{}
 	}
-	current, _ := c.endpoints.GetIfPresent(key.endpointKey)
-	if v.endpoint != current || !d.page.fresh(v.endpoint, now) {
-		return knowledge{state: stale, page: d.page}
+	current, _ := c.notices.GetIfPresent(key)
+	if v.notice != current || !d.page.fresh(v.notice, now) {
+		return knowledge{state: stale}
 	}
-	return knowledge{d.bindings, learned, d.page}
+	return knowledge{d.bindings, learned}
 }
 
-func (p *page) fresh(e *endpoint, now time.Time) bool {
-	return now.UnixNano() < p.expires.Load() && p.learned.Load() > e.changed.Load()
+func (p *page) fresh(n *notice, now time.Time) bool {
+	return now.UnixNano() < p.expires.Load() && p.learned.Load() > n.changed.Load()
 }
 
 // renew notes that the page was seen.
@@ -178,19 +174,17 @@ func (p *page) renew(now time.Time) {
 	p.expires.Store(now.Add(p.lifetime).UnixNano())
 }
 
-// distrust makes a page say nothing until it is seen again: its server refused
-// a call that agreed with it.
-func (p *page) distrust() { p.expires.Store(0) }
-
-// changed notes that an endpoint said that its tools have changed.
-func (c *catalogue) changed(key endpointKey, now time.Time) {
-	c.endpoint(key).changed.Store(now.UnixNano())
+// changed notes that a caller was told that its tools have changed. What other
+// callers were shown is theirs: they are told themselves, or go on with it.
+func (c *catalogue) changed(key viewKey, now time.Time) {
+	c.notice(key).changed.Store(now.UnixNano())
+	c.notice(key.public()).changed.Store(now.Add(-echoTime).UnixNano())
 }
 
-// endpoint returns the endpoint's entry, which is made if it is new.
-func (c *catalogue) endpoint(key endpointKey) *endpoint {
-	e, _ := c.endpoints.ComputeIfAbsent(key, func() (*endpoint, bool) { return new(endpoint), false })
-	return e
+// notice returns the view's notice, which is made if it is new.
+func (c *catalogue) notice(key viewKey) *notice {
+	n, _ := c.notices.ComputeIfAbsent(key, func() (*notice, bool) { return new(notice), false })
+	return n
 }
 
 // lifetime is for how long a page is believed that gives this ttlMs.
@@ -205,26 +199,29 @@ func lifetime(ttl int64) time.Duration {
 // seenBefore renews a page that was learned before, and reports whether it was:
 // most lists are the same again and again.
 func (c *catalogue) seenBefore(key viewKey, digest uint64, now time.Time) bool {
-	for _, caller := range [...]callerID{key.caller, {}} {
-		key.caller = caller
-		v, ok := c.views.GetIfPresent(key)
-		if !ok || v.endpoint != c.endpoint(key.endpointKey) {
-			continue
-		}
-		if p, ok := v.pages[digest]; ok {
-			p.renew(now)
-			return true
-		}
+	if p := c.seenPage(key, digest); p != nil {
+		p.renew(now)
+		return true
+	}
+	if p := c.seenPage(key.public(), digest); p != nil {
+		p.renew(now)
+		c.views.Invalidate(key) // what it was shown before
+		return true
 	}
 	return false
+}
+
+func (c *catalogue) seenPage(key viewKey, digest uint64) *page {
+	v, ok := c.views.GetIfPresent(key)
+	if !ok || v.notice != c.notice(key) {
+		return nil
+	}
+	return v.pages[digest]
 }
 
 // learn takes in the definitions of a page that a caller was shown, or for all
 // callers if it says that it is public.
 func (c *catalogue) learn(key viewKey, digest uint64, definitions definitions, now time.Time) {
-	if definitions.public {
-		key.caller = callerID{}
-	}
 	p := &page{lifetime: lifetime(definitions.ttl)}
 	p.renew(now)
 	next := &view{tools: make(map[string]*definition, len(definitions.tools)), pages: map[uint64]*page{digest: p}}
@@ -232,10 +229,31 @@ func (c *catalogue) learn(key viewKey, digest uint64, definitions definitions, n
 		next.tools[name] = &definition{bindings, p}
 	}
 
-	c.learning.Lock()
-	defer c.learning.Unlock()
-	next.endpoint = c.endpoint(key.endpointKey)
-	if before, ok := c.views.GetIfPresent(key); ok && before.endpoint == next.endpoint {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	if definitions.public {
+		c.views.Invalidate(key) // what it was shown before
+		key = key.public()
+	}
+	c.replace(key, next, now)
+}
+
+// doubt makes the definition of a tool say nothing any more to a caller, whose
+// call agreed with it and was refused for its headers, until it is shown a list
+// again. Others are not concerned: a caller can provoke such a refusal.
+func (c *catalogue) doubt(key viewKey, tool string, now time.Time) {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	expired := new(page)
+	next := &view{tools: map[string]*definition{tool: {page: expired}}, pages: make(map[uint64]*page)}
+	c.replace(key, next, now)
+}
+
+// replace puts a view in the place of an earlier one, of which it takes over
+// what it says nothing of.
+func (c *catalogue) replace(key viewKey, next *view, now time.Time) {
+	next.notice = c.notice(key)
+	if before, ok := c.views.GetIfPresent(key); ok && before.notice == next.notice {
 		next.keep(before, now)
 	}
 	next.weigh()
@@ -246,21 +264,28 @@ func (c *catalogue) learn(key viewKey, digest uint64, definitions definitions, n
 // it had more is forgotten but for the last page.
 const maxTools = 20_000
 
-// keep takes over what an earlier view says of other tools, and the pages that
-// it is from, as far as that still counts.
+// keep takes over what an earlier view says of other tools, as far as that
+// still counts, and the pages that it is from. A page of which a tool is known
+// otherwise by now is not taken over: if it is seen again it is to be learned
+// again.
 func (v *view) keep(before *view, now time.Time) {
 	if len(v.tools)+len(before.tools) > maxTools {
 		return
 	}
-	inUse := make(map[*page]bool)
+	whole := make(map[*page]bool)
+	for _, p := range before.pages {
+		whole[p] = p.fresh(before.notice, now)
+	}
 	for name, d := range before.tools {
-		if v.tools[name] == nil && d.page.fresh(before.endpoint, now) {
+		switch {
+		case v.tools[name] != nil:
+			whole[d.page] = false
+		case d.page.fresh(before.notice, now):
 			v.tools[name] = d
-			inUse[d.page] = true
 		}
 	}
 	for digest, p := range before.pages {
-		if inUse[p] {
+		if _, seen := v.pages[digest]; whole[p] && !seen {
 			v.pages[digest] = p
 		}
 	}
@@ -268,44 +293,81 @@ func (v *view) keep(before *view, now time.Time) {
 
 // weigh sets about how many bytes of memory the view takes.
 func (v *view) weigh() {
-	const perView, perPage, perTool, perBinding = 500, 100, 100, 200
+	const perView, perPage, perTool = 500, 100, 100
 	size := perView + perPage*len(v.pages)
 	for name, d := range v.tools {
-		size += perTool + len(name) + perBinding*d.bindings.Len()
+		size += perTool + len(name) + d.bindings.Size()
 	}
-	v.size = uint32(size) //nolint:gosec // bounded by maxTools
+	v.size = uint32(min(size, math.MaxUint32)) //nolint:gosec // bounded here
+}
+
+// endpoint is an MCP endpoint as clients know it: a handler's namespace, the
+// port that was connected to, and the host, path and query of a request before
+// anything rewrote them. The host is the client's to choose where a site takes
+// any, and the port is not: so no site can be told of another's tools.
+func (c *catalogue) endpoint(r *http.Request, namespace string) uint64 {
+	ctx, host, target := r.Context(), r.Host, r.URL
+	if original, ok := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
+		host, target = original.Host, original.URL
+	}
+	h := c.hash()
+	h.add(namespace)
+	h.add(strings.ToLower(host))
+	h.add(target.Path)
+	h.add(target.RawQuery)
+	if addr, ok := ctx.Value(http.LocalAddrContextKey).(interface{ AddrPort() netip.AddrPort }); ok {
+		port := addr.AddrPort().Port()
+		_ = h.WriteByte(byte(port >> 8))
+		_ = h.WriteByte(byte(port))
+	}
+	return h.Sum64()
 }
 
 // caller tells whose request it is by what authenticates it: Authorization,
 // Cookie, the client certificate, and the headers that the operator names.
 // Requests without any of them are of one caller.
-func (c *catalogue) caller(r *http.Request, headers []string) callerID {
-	var h maphash.Hash
-	h.SetSeed(c.seed)
-	add := func(name string) {
-		for _, value := range r.Header[name] {
-			_, _ = h.WriteString(value)
-			_ = h.WriteByte(0)
-		}
-		_ = h.WriteByte(1)
-	}
-	add("Authorization")
-	add("Cookie")
+func (c *catalogue) caller(r *http.Request, headers []string) uint64 {
+	h := c.hash()
+	h.addAll(r.Header["Authorization"])
+	h.addAll(r.Header["Cookie"])
 	for _, name := range headers {
-		add(name)
+		h.addAll(r.Header[name])
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		_, _ = h.Write(r.TLS.PeerCertificates[0].Raw)
 	}
-	return callerID{private: true, digest: h.Sum64()}
+	return max(h.Sum64(), 1) // 0 is everybody
+}
+
+// keyedHash tells texts apart whose hashes nobody outside can find: its key is
+// the process's own.
+type keyedHash struct{ maphash.Hash }
+
+func (c *catalogue) hash() *keyedHash {
+	h := new(keyedHash)
+	h.SetSeed(c.seed)
+	return h
+}
+
+// add adds one text, with its end.
+func (h *keyedHash) add(text string) {
+	_, _ = h.WriteString(text)
+	_ = h.WriteByte(0)
+}
+
+// addAll adds a list of texts, with its end.
+func (h *keyedHash) addAll(texts []string) {
+	for _, text := range texts {
+		h.add(text)
+	}
+	_ = h.WriteByte(1)
 }
 
 // digest tells pages apart. The id of the request it answers, which changes
 // from one list to the next, is left out where it is found at once: near the
 // beginning or the end.
 func (c *catalogue) digest(response, id []byte) uint64 {
-	var h maphash.Hash
-	h.SetSeed(c.seed)
+	h := c.hash()
 	at := findID(response, id)
 	if at < 0 {
 		_, _ = h.Write(response)

@@ -1,23 +1,27 @@
 package gateway
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/caddymcp/gateway/jsonrpc"
 	"github.com/caddymcp/gateway/mcpheaders"
 )
 
 var (
-	endpointA = endpointKey{"", "mcp.example.com", "/mcp"}
-	alice     = viewKey{endpointA, callerID{private: true, digest: 1}}
-	bob       = viewKey{endpointA, callerID{private: true, digest: 2}}
-	noon      = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	alice = viewKey{endpoint: 1, caller: 1}
+	bob   = viewKey{endpoint: 1, caller: 2}
+	noon  = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 )
 
 // testSize is how many bytes the catalogues of tests keep.
@@ -98,40 +102,110 @@ func TestCatalogueViews(t *testing.T) {
 		{"public, to him", bob, "b", "learned"},
 		{"public, to her", alice, "b", "learned"},
 		{"another tool", alice, "c", "unknown"},
-		{"another path", viewKey{endpointKey{"", "mcp.example.com", "/other"}, alice.caller}, "b", "unknown"},
-		{"another host", viewKey{endpointKey{"", "example.com", "/mcp"}, alice.caller}, "b", "unknown"},
-		{"another namespace", viewKey{endpointKey{"x", "mcp.example.com", "/mcp"}, alice.caller}, "b", "unknown"},
+		{"another endpoint", viewKey{2, alice.caller}, "b", "unknown"},
 	} {
 		if got := state(tt.key, tt.tool); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
 
-	c.changed(endpointA, noon.Add(time.Second))
-	if state(alice, "a") != "stale" || state(bob, "b") != "stale" {
-		t.Error("definitions outlive the notice that the tools have changed")
+	// She is told that her tools have changed; what he was shown is his.
+	c.learn(bob, 3, listing(0, false, "own"), noon)
+	c.changed(alice, noon.Add(time.Minute))
+	if state(alice, "a") != "stale" || state(alice, "b") != "stale" {
+		t.Error("what she was shown outlives the notice that it has changed")
 	}
-	c.changed(endpointKey{"", "other.example.com", "/mcp"}, noon.Add(time.Hour))
-	later := noon.Add(2 * time.Second)
-	c.learn(alice, 3, listing(0, false, "a"), later)
-	if known := c.find(alice, "a", later); known.state != learned {
-		t.Errorf("after it was listed again: %s", knowledgeStates[known.state])
-	} else if known.page.distrust(); c.find(alice, "a", later).state != stale {
-		t.Error("a page that is distrusted counts")
+	if state(bob, "own") != "learned" {
+		t.Error("what he was shown does not outlive a notice to her")
+	}
+	later := noon.Add(2 * time.Minute)
+	c.learn(alice, 4, listing(0, true, "b"), later)
+	c.changed(bob, later.Add(time.Second)) // of the same change
+	if known := c.find(alice, "b", later.Add(2*time.Second)); known.state != learned {
+		t.Errorf("an echo of the change makes the new list %s", knowledgeStates[known.state])
 	}
 }
 
-// What an endpoint said of changes is forgotten with it: then nothing that was
-// learned there counts.
-func TestForgottenEndpoint(t *testing.T) {
+// A caller's doubt is its own, until it is shown a list again.
+func TestDoubt(t *testing.T) {
+	for _, public := range []bool{false, true} {
+		c := testCatalogue(t)
+		show := func(key viewKey) {
+			if !c.seenBefore(key, 1, noon) {
+				c.learn(key, 1, listing(0, public, "a", "b"), noon)
+			}
+		}
+		expect := func(key viewKey, tool string, want knowledgeState) {
+			t.Helper()
+			if got := c.find(key, tool, noon).state; got != want {
+				t.Errorf("public %v: %s is %s, want %s", public, tool, knowledgeStates[got], knowledgeStates[want])
+			}
+		}
+		show(alice)
+		show(bob)
+		c.doubt(alice, "a", noon)
+		expect(alice, "a", stale)
+		expect(alice, "b", learned)
+		expect(bob, "a", learned)
+		show(alice)
+		expect(alice, "a", learned)
+	}
+}
+
+// A list that is shown again gives its tools back what it says of them, although
+// another list had said otherwise in the meantime.
+func TestAlternatingLists(t *testing.T) {
+	c := testCatalogue(t)
+	show := func(digest uint64, d definitions) {
+		if !c.seenBefore(alice, digest, noon) {
+			c.learn(alice, digest, d, noon)
+		}
+	}
+	first, second := listing(0, false, "a", "b"), listing(0, false, "a")
+	for range 3 {
+		show(1, first)
+		if got := c.find(alice, "a", noon).bindings; got != first.tools["a"] {
+			t.Error("the first list does not count")
+		}
+		show(2, second)
+		if got := c.find(alice, "a", noon).bindings; got != second.tools["a"] {
+			t.Error("the second list does not count")
+		}
+		if got := c.find(alice, "b", noon).bindings; got != first.tools["b"] {
+			t.Error("what the second list does not have is forgotten")
+		}
+	}
+}
+
+// What a caller was shown last counts, private or public.
+func TestPublicAfterPrivate(t *testing.T) {
+	c := testCatalogue(t)
+	private, public := listing(0, false, "a"), listing(0, true, "a")
+	c.learn(alice, 1, private, noon)
+	c.learn(bob, 2, public, noon)
+	if c.find(alice, "a", noon).bindings != private.tools["a"] {
+		t.Error("a public list that she was not shown counts for her")
+	}
+	if !c.seenBefore(alice, 2, noon) || c.find(alice, "a", noon).bindings != public.tools["a"] {
+		t.Error("a public list that she was shown does not count")
+	}
+	c.learn(alice, 1, private, noon)
+	c.learn(alice, 3, listing(0, true, "b"), noon)
+	if c.find(alice, "a", noon).bindings != public.tools["a"] {
+		t.Error("what she was shown before a new public list counts")
+	}
+}
+
+// When the notice of a view is forgotten, nothing that it says counts.
+func TestForgottenNotice(t *testing.T) {
 	c := testCatalogue(t)
 	c.learn(alice, 1, listing(0, false, "a"), noon)
-	c.endpoints.Invalidate(endpointA)
+	c.notices.Invalidate(alice)
 	if got := c.find(alice, "a", noon).state; got != stale {
 		t.Errorf("it is %s", knowledgeStates[got])
 	}
 	if c.seenBefore(alice, 1, noon) {
-		t.Error("a page of a forgotten endpoint was renewed")
+		t.Error("a page was renewed that nobody knows a notice of")
 	}
 	c.learn(alice, 1, listing(0, false, "b"), noon)
 	if got := c.find(alice, "a", noon).state; got != unknown {
@@ -145,7 +219,7 @@ func TestCatalogueIsBounded(t *testing.T) {
 	c := testCatalogue(t)
 	for i := range 2000 {
 		key := alice
-		key.caller.digest = uint64(i)
+		key.caller = uint64(i) + 1
 		var names []string
 		for j := range 20 {
 			names = append(names, fmt.Sprintf("tool_%d_%d", i, j))
@@ -211,7 +285,7 @@ func TestCallers(t *testing.T) {
 		}
 		return r
 	}
-	seen := make(map[callerID]string)
+	seen := make(map[uint64]string)
 	for _, tt := range []struct {
 		name   string
 		header http.Header
@@ -235,8 +309,41 @@ func TestCallers(t *testing.T) {
 		if id != c.caller(request(tt.header, tt.cert), []string{"X-Tenant"}) {
 			t.Errorf("%s is two callers", tt.name)
 		}
-		if id == (callerID{}) {
+		if id == 0 {
 			t.Errorf("%s is the public", tt.name)
+		}
+	}
+}
+
+// An endpoint is what the client asked for, and where.
+func TestEndpoints(t *testing.T) {
+	c := testCatalogue(t)
+	request := func(port int, host, target, rewritten string) *http.Request {
+		original := httptest.NewRequest(http.MethodPost, target, nil)
+		original.Host = host
+		ctx := context.WithValue(original.Context(), http.LocalAddrContextKey, &net.TCPAddr{Port: port})
+		r := original.WithContext(context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, *original))
+		r.URL = httptest.NewRequest(http.MethodPost, rewritten, nil).URL
+		return r
+	}
+	first := c.endpoint(request(443, "mcp.example.com", "/mcp", "/mcp"), "")
+	for _, tt := range []struct {
+		name      string
+		r         *http.Request
+		namespace string
+		same      bool
+	}{
+		{"the same", request(443, "mcp.example.com", "/mcp", "/mcp"), "", true},
+		{"the host in capitals", request(443, "MCP.example.com", "/mcp", "/mcp"), "", true},
+		{"rewritten", request(443, "mcp.example.com", "/mcp", "/other?x=1"), "", true},
+		{"rewritten to the same", request(443, "mcp.example.com", "/other", "/mcp"), "", false},
+		{"another query", request(443, "mcp.example.com", "/mcp?v=2", "/mcp"), "", false},
+		{"another host", request(443, "example.com", "/mcp", "/mcp"), "", false},
+		{"another port", request(8443, "mcp.example.com", "/mcp", "/mcp"), "", false},
+		{"another namespace", request(443, "mcp.example.com", "/mcp", "/mcp"), "x", false},
+	} {
+		if got := c.endpoint(tt.r, tt.namespace) == first; got != tt.same {
+			t.Errorf("%s: the same %v, want %v", tt.name, got, tt.same)
 		}
 	}
 }

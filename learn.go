@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -31,14 +32,10 @@ func (c *call) bindings() *mcpheaders.Bindings {
 	return c.known.bindings
 }
 
-// endpointKey is the endpoint of the request.
-func (c *call) endpointKey() endpointKey {
-	return endpointKey{c.h.Namespace, strings.ToLower(c.request.Host), c.request.URL.Path}
-}
-
 // viewKey is the view of the request's caller.
 func (c *call) viewKey() viewKey {
-	return viewKey{c.endpointKey(), c.h.catalogue.caller(c.request, c.h.Caller)}
+	catalogue := c.h.catalogue
+	return viewKey{catalogue.endpoint(c.request, c.h.Namespace), catalogue.caller(c.request, c.h.Caller)}
 }
 
 // learnTools takes in the response to a tools/list.
@@ -50,7 +47,11 @@ func (c *call) learnTools(response []byte) {
 		return
 	}
 	list, err := jsonrpc.ReadToolsPage(response)
-	if err != nil {
+	switch {
+	case errors.Is(err, jsonrpc.ErrNoTools):
+		countPage(pageNoTools) // an error, most often
+		return
+	case err != nil:
 		countPage(pageUnreadable)
 		c.h.logger.Warn("a tools/list result could not be read: its tools' parameters are not verified",
 			zap.Object("mcp", c), zap.Error(err))
@@ -63,18 +64,18 @@ func (c *call) learnTools(response []byte) {
 	c.report(d)
 }
 
-// toolsChanged notes that the endpoint said that its tools have changed.
+// toolsChanged notes that the caller was told that its tools have changed.
 func (c *call) toolsChanged() {
 	if c.h.learns() {
-		c.h.catalogue.changed(c.endpointKey(), time.Now())
+		c.h.catalogue.changed(c.viewKey(), time.Now())
 	}
 }
 
 // refusedHeaders notes that the server refused the headers of a call that was
-// admitted: what was learned of the tool is out of date.
+// admitted: what was learned of the tool may be out of date.
 func (c *call) refusedHeaders() {
-	if c.known.page != nil {
-		c.known.page.distrust()
+	if c.known.state == learned {
+		c.h.catalogue.doubt(c.viewKey(), c.name, time.Now())
 	}
 }
 

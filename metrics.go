@@ -65,8 +65,9 @@ var (
 const (
 	pageLearned    = "learned"
 	pageSeen       = "seen"
+	pageNoTools    = "no_tools"
 	pageUnreadable = "unreadable"
-	pageTooLarge   = "too_large"
+	pageTooLarge   = "too_large" // or past what lists may hold together
 	pageEncoded    = "encoded"
 )
 

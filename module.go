@@ -145,9 +145,10 @@ type Handler struct {
 	held   budget
 
 	arriving budget        // the part of held that bodies which are not complete may take
+	listing  budget        // the part of held that lists which are read beside their relay may take
 	grace    time.Duration // bodyGrace, but for tests
 
-	catalogue *catalogue // nil after Cleanup
+	catalogue *catalogue
 }
 
 // The values of the options that are words.
@@ -208,6 +209,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.held.setLimit(h.MaxHeld, h.MaxBody+h.ResponseBuffer)
 	h.arriving.setLimit(max(h.MaxHeld/2, h.MaxBody+1), h.MaxBody+1)
 	h.arriving.part = true
+	h.listing = budget{limit: h.MaxHeld / 4, part: true}
 	h.grace = bodyGrace
 	h.tools = newToolTable(h.Tools, h.AmbiguousCodes)
 	for i, name := range h.Caller {
@@ -224,12 +226,12 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// Cleanup releases what h shares with other configurations.
+// Cleanup releases what h shares with other configurations. Requests that are
+// still under way go on with it.
 func (h *Handler) Cleanup() error {
 	if h.catalogue == nil {
 		return nil
 	}
-	h.catalogue = nil
 	return releaseCatalogue(h.MaxLearned)
 }
 

@@ -25,11 +25,14 @@ type ToolDefinition struct {
 	InputSchema []byte // nil if there is none; unchecked
 }
 
-// Why a page of tools cannot be read.
+// ErrNoTools says that a response has no result.tools: most often it is an error.
+var ErrNoTools = errors.New("no result with a tools array")
+
+// Why else a page of tools cannot be read.
 var (
-	errNoJSON     = errors.New("not a JSON text")
-	errNoTools    = errors.New("no result with a tools array")
-	errTwoReaders = errors.New("a member that is read stands there twice")
+	errNoJSON       = errors.New("not a JSON text")
+	errTwoReaders   = errors.New("a member that is read stands there twice")
+	errTooManyTools = errors.New("more than 10,000 tools")
 )
 
 // ReadToolsPage reads the response to a tools/list request. Everything but the members that are
@@ -42,7 +45,7 @@ func ReadToolsPage(response []byte) (ToolsPage, error) {
 	r.buf = *bytes.NewBuffer(response)
 	r.Reset(&r.buf, laxOptions...)
 	found, err := r.response()
-	if errors.Is(err, errTwoReaders) {
+	if errors.Is(err, errTwoReaders) || errors.Is(err, errTooManyTools) {
 		return ToolsPage{}, err
 	}
 	if err == nil {
@@ -54,7 +57,7 @@ func ReadToolsPage(response []byte) (ToolsPage, error) {
 	case !errors.Is(err, io.EOF):
 		return ToolsPage{}, errNoJSON
 	case !found:
-		return ToolsPage{}, errNoTools
+		return ToolsPage{}, ErrNoTools
 	}
 	return r.page, nil
 }
@@ -101,6 +104,9 @@ func (r *toolsReader) tools() error {
 		return err
 	}
 	for r.PeekKind() != jsontext.KindEndArray {
+		if len(r.page.Tools) == maxPageTools {
+			return errTooManyTools
+		}
 		if err := r.tool(); err != nil {
 			return err
 		}
@@ -108,6 +114,10 @@ func (r *toolsReader) tools() error {
 	_, err := r.ReadToken()
 	return err
 }
+
+// maxPageTools is how many tools one page may have, so that a page costs no more memory than a
+// few times its text.
+const maxPageTools = 10_000
 
 func (r *toolsReader) tool() error {
 	var tool ToolDefinition

@@ -105,6 +105,23 @@ func (b *Bindings) Len() int {
 	return len(b.list)
 }
 
+// Size returns about how many bytes of memory the bindings take. A nil
+// *Bindings takes none.
+func (b *Bindings) Size() int {
+	if b == nil {
+		return 0
+	}
+	const perBindings, perBinding, perName = 100, 200, 120
+	size := perBindings
+	for i := range b.list {
+		size += perBinding + 3*len(b.list[i].Name)
+		for _, name := range b.list[i].Path {
+			size += perName + 2*len(name)
+		}
+	}
+	return size
+}
+
 // newBindings makes bindings of a list whose names are valid.
 func newBindings(list []Binding) (*Bindings, error) {
 	if len(list) > maxBindings {

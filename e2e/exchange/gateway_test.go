@@ -60,7 +60,8 @@ type message struct {
 	args   string // JSON; {} if empty
 	legacy bool   // revision 2025-11-25 instead of 2026-07-28
 	header []string
-	uri    string // filled by the sender
+	plain  bool   // without a query: what is learned belongs to a whole URI
+	uri    string // by which the log finds it; filled by the sender
 }
 
 var serial atomic.Int64
@@ -87,12 +88,19 @@ func (m *message) request(ctx context.Context, url string) *http.Request {
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"name":%q,"arguments":%s%s}}`,
 		m.id, m.method, m.tool, m.args, meta)
 	m.uri = fmt.Sprintf("/mcp?n=%d", serial.Add(1))
+	target := m.uri
+	if m.plain {
+		target = "/mcp"
+	}
 	// The reader's type is hidden, so that the client cannot send it twice.
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+m.uri, io.MultiReader(strings.NewReader(body)))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+target, io.MultiReader(strings.NewReader(body)))
 	if err != nil {
 		panic(err)
 	}
 	r.ContentLength = int64(len(body))
+	if m.plain {
+		r.Header.Set(incaddy.CallHeader, m.uri)
+	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	r.Header.Set("MCP-Protocol-Version", revision)

@@ -3,6 +3,8 @@ package exchange
 import (
 	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -71,6 +73,13 @@ var (
 	without  = message{args: `{"region":"eu"}`}
 )
 
+// ask sends a message to the endpoint, of which all share one URI.
+func ask(t *testing.T, s *incaddy.Site, m message) answer {
+	t.Helper()
+	m.plain = true
+	return call(t, s, m)
+}
+
 func with(m message, header ...string) message {
 	m.header = append(append([]string(nil), m.header...), header...)
 	return m
@@ -93,7 +102,7 @@ func knowsNothing(t *testing.T, s *incaddy.Site, header ...string) {
 
 func passes(t *testing.T, s *incaddy.Site, m message, unverified int) {
 	t.Helper()
-	a := call(t, s, m)
+	a := ask(t, s, m)
 	committed.check(t, s, a)
 	line := s.Log.Access(t, a.uri).Line
 	if want := fmt.Sprintf(`"unverified_params":%d`, unverified); strings.Contains(line, "unverified_params") != (unverified > 0) || unverified > 0 && !strings.Contains(line, want) {
@@ -103,7 +112,7 @@ func passes(t *testing.T, s *incaddy.Site, m message, unverified int) {
 
 func refuses(t *testing.T, s *incaddy.Site, m message, reason string) {
 	t.Helper()
-	a := call(t, s, m)
+	a := ask(t, s, m)
 	if a.status != http.StatusBadRequest || !strings.Contains(a.body, "-32020") {
 		t.Errorf("answered %d %s, want a refusal", a.status, a.body)
 	}
@@ -136,7 +145,7 @@ func TestLearning(t *testing.T) {
 			knowsNothing(t, s)
 			m := lists
 			m.legacy = tt.legacy
-			a := call(t, s, m)
+			a := ask(t, s, m)
 			if want := strings.ReplaceAll(tt.list.Body, "$id", "1"); a.body != want {
 				t.Errorf("relayed %.200q, want %.200q", a.body, want)
 			}
@@ -166,7 +175,7 @@ func TestNotLearned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			up := newServer(t, list)
 			s := incaddy.Run(t, site("", proxy(up.up.Addr())))
-			a := call(t, s, lists)
+			a := ask(t, s, lists)
 			if want := strings.ReplaceAll(list.Body, "$id", "1"); a.body != want || a.err != nil {
 				t.Errorf("relayed %q (%v), want %q", a.body, a.err, want)
 			}
@@ -177,7 +186,7 @@ func TestNotLearned(t *testing.T) {
 		list := page(regional, "")
 		up := brokenup.TCP(t, brokenup.Cut(list, len(list.Body)-4))
 		s := incaddy.Run(t, site("", proxy(up.Addr())))
-		if a := call(t, s, lists); a.err == nil || a.body == "" || !strings.HasPrefix(strings.ReplaceAll(list.Body, "$id", "1"), a.body) {
+		if a := ask(t, s, lists); a.err == nil || a.body == "" || !strings.HasPrefix(strings.ReplaceAll(list.Body, "$id", "1"), a.body) {
 			t.Errorf("answered %q %v", a.body, a.err)
 		}
 	})
@@ -204,7 +213,7 @@ func TestLearningPerCaller(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			up := newServer(t, page(regional, tt.scope))
 			s := incaddy.Run(t, site(tt.options, proxy(up.up.Addr())))
-			call(t, s, with(lists, tt.one))
+			ask(t, s, with(lists, tt.one))
 			verifies(t, s, tt.one)
 			if tt.shared {
 				verifies(t, s, tt.other)
@@ -219,10 +228,10 @@ func TestLearningPerCaller(t *testing.T) {
 func TestPrivateBeforePublic(t *testing.T) {
 	up := newServer(t, page(regional, `,"cacheScope":"public"`))
 	s := incaddy.Run(t, site("", proxy(up.up.Addr())))
-	call(t, s, lists)
+	ask(t, s, lists)
 	up.set(page(strings.Replace(regional, `"Region"`, `"Zone"`, 1), `,"cacheScope":"private"`), ok)
 	bob := "Authorization: Bearer bob"
-	call(t, s, with(lists, bob))
+	ask(t, s, with(lists, bob))
 	passes(t, s, message{args: `{"region":"eu"}`, header: []string{bob, "Mcp-Param-Zone: eu"}}, 0)
 	verifies(t, s, "Authorization: Bearer alice")
 }
@@ -231,14 +240,14 @@ func TestPrivateBeforePublic(t *testing.T) {
 func TestPages(t *testing.T) {
 	up := newServer(t, page(regional, `,"nextCursor":"2"`))
 	s := incaddy.Run(t, site("", proxy(up.up.Addr())))
-	call(t, s, lists)
+	ask(t, s, lists)
 	up.set(page(strings.Replace(regional, "create_refund", "create_order", 1), ""), ok)
-	call(t, s, lists)
+	ask(t, s, lists)
 	verifies(t, s)
 	refuses(t, s, message{tool: "create_order", args: `{"region":"eu"}`}, "param_missing")
 
 	up.set(page(strings.Replace(regional, `,"x-mcp-header":"Region"`, "", 1), ""), ok)
-	call(t, s, lists)
+	ask(t, s, lists)
 	knowsNothing(t, s)
 	refuses(t, s, message{tool: "create_order", args: `{"region":"eu"}`}, "param_missing")
 }
@@ -248,16 +257,16 @@ func TestPages(t *testing.T) {
 // counts again when it is listed again.
 func TestStale(t *testing.T) {
 	changed := "data: " + `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n\n"
-	ask := func(m message) func(*testing.T, *incaddy.Site) {
-		return func(t *testing.T, s *incaddy.Site) { call(t, s, m) }
+	on := func(m message) func(*testing.T, *incaddy.Site) {
+		return func(t *testing.T, s *incaddy.Site) { ask(t, s, m) }
 	}
 	for _, tt := range []struct {
 		name  string
 		reply brokenup.Reply
 		do    func(*testing.T, *incaddy.Site)
 	}{
-		{"on the stream of a call", brokenup.SSE(changed + final), ask(message{tool: "another"})},
-		{"on the stream of a subscription", brokenup.SSE(changed), ask(message{method: "subscriptions/listen"})},
+		{"on the stream of a call", brokenup.SSE(changed + final), on(message{tool: "another"})},
+		{"on the stream of a subscription", brokenup.SSE(changed), on(message{method: "subscriptions/listen"})},
 		{"on a GET stream", brokenup.SSE(changed), func(t *testing.T, s *incaddy.Site) {
 			res, err := incaddy.Client(t, false).Get(s.URL + "/mcp")
 			if err != nil {
@@ -267,28 +276,37 @@ func TestStale(t *testing.T) {
 				t.Errorf("relayed %q", a.body)
 			}
 		}},
-		{"on another caller's stream", brokenup.SSE(changed), ask(message{method: "subscriptions/listen", header: []string{"Authorization: Bearer bob"}})},
-		{"by a refusal of headers", brokenup.JSON(failure("-32020")).With(400), ask(agreeing)},
+		{"by a refusal of headers", brokenup.JSON(failure("-32020")).With(400), on(agreeing)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			list := page(regional, "")
 			up := newServer(t, list)
 			s := incaddy.Run(t, site("", proxy(up.up.Addr())))
-			call(t, s, lists)
+			ask(t, s, lists)
 			verifies(t, s)
 			up.set(list, tt.reply)
 			tt.do(t, s)
 			up.set(list, ok)
 			knowsNothing(t, s)
-			call(t, s, lists)
+			ask(t, s, lists)
 			verifies(t, s)
 		})
 	}
+	t.Run("not on another caller's stream", func(t *testing.T) {
+		list := page(regional, "")
+		up := newServer(t, list)
+		s := incaddy.Run(t, site("", proxy(up.up.Addr())))
+		ask(t, s, lists)
+		up.set(list, brokenup.SSE(changed))
+		ask(t, s, message{method: "subscriptions/listen", header: []string{"Authorization: Bearer bob"}})
+		up.set(list, ok)
+		verifies(t, s)
+	})
 	t.Run("not by another path", func(t *testing.T) {
 		list := page(regional, "")
 		up := newServer(t, list)
 		s := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway\n" + proxy(up.up.Addr())})
-		call(t, s, lists)
+		ask(t, s, lists)
 		up.set(list, brokenup.SSE(changed))
 		res, err := incaddy.Client(t, false).Get(s.URL + "/other")
 		if err != nil {
@@ -323,9 +341,9 @@ func TestChangeIsRelayedAtOnce(t *testing.T) {
 		}
 	})
 	s := incaddy.Run(t, site("", proxy(up.Addr())))
-	call(t, s, lists)
+	ask(t, s, lists)
 	verifies(t, s)
-	m := message{method: "subscriptions/listen"}
+	m := message{method: "subscriptions/listen", plain: true}
 	res, err := incaddy.Client(t, false).Do(m.request(t.Context(), s.URL))
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +361,7 @@ func TestDeclaredParams(t *testing.T) {
 	up := newServer(t, page(strings.Replace(regional, `"Region"`, `"Zone"`, 1), ""))
 	s := incaddy.Run(t, site("tool create_* {\nparam Region region\n}", proxy(up.up.Addr())))
 	verifies(t, s)
-	call(t, s, lists)
+	ask(t, s, lists)
 	verifies(t, s)
 	passes(t, s, message{tool: "delete_refund", header: []string{"Mcp-Param-Region: x"}}, 1)
 }
@@ -354,21 +372,21 @@ func TestParamHeaderModes(t *testing.T) {
 		s := incaddy.Run(t, site("param_headers require", proxy(up.up.Addr())))
 		refuses(t, s, agreeing, "param_unknown_tool")
 		passes(t, s, without, 0)
-		call(t, s, lists)
+		ask(t, s, lists)
 		verifies(t, s)
 		refuses(t, s, with(agreeing, "Mcp-Param-Zone: x"), "param_not_bound")
 	})
 	t.Run("off", func(t *testing.T) {
 		up := newServer(t, page(regional, ""))
 		s := incaddy.Run(t, site("param_headers off", proxy(up.up.Addr())))
-		call(t, s, lists)
+		ask(t, s, lists)
 		knowsNothing(t, s)
 	})
 	t.Run("enforce off", func(t *testing.T) {
 		up := newServer(t, page(regional, ""))
 		s := incaddy.Run(t, site("enforce off", proxy(up.up.Addr())))
-		call(t, s, lists)
-		a := call(t, s, lying)
+		ask(t, s, lists)
+		a := ask(t, s, lying)
 		committed.check(t, s, a)
 		if got := s.Log.Access(t, a.uri).MCP.Refusal; got != "param_mismatch" {
 			t.Errorf("logged %q", got)
@@ -381,9 +399,9 @@ func TestParamPlaceholder(t *testing.T) {
 	up := newServer(t, page(regional, ""))
 	s := incaddy.Run(t, site("", proxy(up.up.Addr(), "header_up X-Region {http.mcp.param.Region}", "header_up X-Lower {http.mcp.param.region}")))
 	seen := func(m message) (string, string) {
-		a := call(t, s, m)
+		a := ask(t, s, m)
 		for _, q := range up.up.Requests() {
-			if q.Target == a.uri {
+			if q.Header.Get(incaddy.CallHeader) == a.uri {
 				return q.Header.Get("X-Region"), q.Header.Get("X-Lower")
 			}
 		}
@@ -393,7 +411,7 @@ func TestParamPlaceholder(t *testing.T) {
 	if region, lower := seen(agreeing); region != "" || lower != "" {
 		t.Errorf("unverified, and shown as %q, %q", region, lower)
 	}
-	call(t, s, lists)
+	ask(t, s, lists)
 	if region, lower := seen(agreeing); region != "eu" || lower != "eu" {
 		t.Errorf("verified, and shown as %q, %q", region, lower)
 	}
@@ -414,8 +432,8 @@ func TestLostHeaders(t *testing.T) {
 		}
 		t.Run(name+" is lost", func(t *testing.T) {
 			s := incaddy.Run(t, site("", proxy(newServer(t, list).up.Addr())))
-			call(t, s, lists)
-			a := call(t, s, m)
+			ask(t, s, lists)
+			a := ask(t, s, m)
 			if !strings.Contains(a.body, option) || a.status != http.StatusBadRequest {
 				t.Errorf("answered %d %s", a.status, a.body)
 			}
@@ -431,7 +449,7 @@ func TestLostHeaders(t *testing.T) {
 				config := site("", proxy(newServer(t, list).up.Addr()))
 				config.Servers = option + " " + entry
 				s := incaddy.Run(t, config)
-				call(t, s, lists)
+				ask(t, s, lists)
 				passes(t, s, m, 0)
 				if reported(s) != 0 {
 					t.Error("it was reported as lost")
@@ -444,7 +462,7 @@ func TestLostHeaders(t *testing.T) {
 // An invalid definition binds nothing, and is reported.
 func TestInvalidDefinition(t *testing.T) {
 	s := incaddy.Run(t, site("", proxy(newServer(t, page(regional+","+regional, "")).up.Addr())))
-	call(t, s, lists)
+	ask(t, s, lists)
 	knowsNothing(t, s)
 	s.Log.Await(t, "the fault", func(e *incaddy.Entry) bool {
 		return strings.Contains(e.Line, `"reason":"tool_repeated"`) && strings.Contains(e.Line, `"tool":"create_refund"`)
@@ -456,11 +474,13 @@ func TestReloadKeepsWhatWasLearned(t *testing.T) {
 	up := newServer(t, page(regional, ""))
 	config := site("", proxy(up.up.Addr()))
 	hosted := func(s *incaddy.Site, m message) answer {
+		m.plain = true
 		r := m.request(t.Context(), s.URL)
 		r.Host = "mcp.example.com"
 		return send(incaddy.Client(t, false), r, m.uri)
 	}
 	first := incaddy.Run(t, config)
+	_, config.Port, _ = strings.Cut(first.Addr, ":")
 	hosted(first, lists)
 	for range 3 {
 		next := incaddy.Run(t, config)
@@ -468,14 +488,111 @@ func TestReloadKeepsWhatWasLearned(t *testing.T) {
 			t.Errorf("after a reload: %d %s", a.status, a.body)
 		}
 	}
-	config = site("namespace other", proxy(up.up.Addr()))
-	other := incaddy.Run(t, config)
+	elsewhere := site("namespace other", proxy(up.up.Addr()))
+	elsewhere.Port = config.Port
+	other := incaddy.Run(t, elsewhere)
 	if a := hosted(other, lying); a.status != http.StatusOK {
 		t.Errorf("under another namespace: %d %s", a.status, a.body)
 	}
 	other.Stop(t)
-	anew := incaddy.Run(t, site("", proxy(up.up.Addr())))
+	anew := incaddy.Run(t, config)
 	if a := hosted(anew, lying); a.status != http.StatusOK {
 		t.Errorf("after a stop: %d %s", a.status, a.body)
 	}
+}
+
+// Knowledge belongs to what the client asked for: neither a rewrite nor a host
+// of the client's choice makes two endpoints one.
+func TestEndpointsAreApart(t *testing.T) {
+	plain := page(strings.Replace(regional, `,"x-mcp-header":"Region"`, "", 1), `,"cacheScope":"public"`)
+	bound := page(regional, `,"cacheScope":"public"`)
+	at := func(s *incaddy.Site, target, host string, m message) answer {
+		r := m.request(t.Context(), s.URL)
+		r.URL.Path, r.URL.RawQuery = target, ""
+		if path, query, ok := strings.Cut(target, "?"); ok {
+			r.URL.Path, r.URL.RawQuery = path, query
+		}
+		if host != "" {
+			r.Host = host
+		}
+		return send(incaddy.Client(t, false), r, "")
+	}
+	t.Run("a rewrite", func(t *testing.T) {
+		one, other := newServer(t, bound), newServer(t, plain)
+		block := func(path, addr string) string {
+			return "handle " + path + " {\nrewrite /mcp\nmcp_gateway\n" + proxy(addr) + "\n}\n"
+		}
+		s := incaddy.Run(t, incaddy.Config{Site: block("/one", one.up.Addr()) + block("/other", other.up.Addr())})
+		at(s, "/one", "", lists)
+		at(s, "/other", "", lists)
+		if a := at(s, "/one", "", lying); a.status != http.StatusBadRequest {
+			t.Errorf("a lie passed: %d", a.status)
+		}
+		if a := at(s, "/other", "", without); a.status != http.StatusOK {
+			t.Errorf("refused for another's tool: %d %s", a.status, a.body)
+		}
+	})
+	t.Run("a query", func(t *testing.T) {
+		up := newServer(t, bound)
+		s := incaddy.Run(t, site("", proxy(up.up.Addr())))
+		at(s, "/mcp", "", lists)
+		up.set(plain, ok)
+		at(s, "/mcp?v=2", "", lists)
+		if a := at(s, "/mcp", "", lying); a.status != http.StatusBadRequest {
+			t.Errorf("a lie passed: %d", a.status)
+		}
+	})
+	t.Run("another site's host", func(t *testing.T) {
+		one, other := newServer(t, bound), newServer(t, plain)
+		config := site("", proxy(one.up.Addr()))
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, addr, _ := net.SplitHostPort(free.Addr().String())
+		free.Close()
+		config.Also = "http://:" + addr + " {\nbind 127.0.0.1\nmcp_gateway /mcp\n" + proxy(other.up.Addr()) + "\n}"
+		s := incaddy.Run(t, config)
+		at(s, "/mcp", "", lists)
+		second := *s
+		second.URL = "http://127.0.0.1:" + addr
+		at(&second, "/mcp", s.Addr, lists)
+		if a := at(s, "/mcp", "", lying); a.status != http.StatusBadRequest {
+			t.Errorf("a lie passed: %d", a.status)
+		}
+	})
+}
+
+// A request that outlives its configuration goes on with what was learned.
+func TestStreamOutlivesAReload(t *testing.T) {
+	release := make(chan struct{})
+	up := brokenup.TCP(t, func(c *brokenup.Conn) {
+		q, there := c.Read()
+		if !there {
+			return
+		}
+		c.Head(brokenup.SSE(""))
+		c.Chunk(": open\n\n")
+		<-release
+		c.Chunk("data: " + `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n\n" + strings.ReplaceAll(final, "$id", q.ID()))
+		c.Send("0\r\n\r\n")
+	})
+	config := site("", proxy(up.Addr(), "stream_close_delay 1m"))
+	config.Global = "grace_period 1ms"
+	s := incaddy.Run(t, config)
+	m := message{method: "subscriptions/listen"}
+	res, err := incaddy.Client(t, false).Do(m.request(t.Context(), s.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := bufio.NewReader(res.Body)
+	if _, err := stream.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	incaddy.Run(t, incaddy.Config{Site: "respond ok"})
+	close(release)
+	if rest, err := io.ReadAll(stream); err != nil || !strings.Contains(string(rest), "list_changed") {
+		t.Errorf("relayed %q, %v", rest, err)
+	}
+	res.Body.Close()
 }

@@ -29,6 +29,7 @@ type Config struct {
 	Servers string // lines of its servers block
 	Site    string // lines of the site's block
 	Also    string // further sites
+	Port    string // of the site; a free one if empty
 
 	// NoAccessLog leaves out the access log, which wraps the response in a
 	// writer that keeps flushes from going through before the header.
@@ -83,6 +84,9 @@ func load(t testing.TB, cfg Config) (*Site, error) {
 	addr, err := freeAddr()
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Port != "" {
+		addr = net.JoinHostPort("127.0.0.1", cfg.Port)
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	accessLog := "log {\noutput incaddy\nformat json\n}"

@@ -104,11 +104,15 @@ func (l *Log) Await(t testing.TB, what string, match func(*Entry) bool) Entry {
 	}
 }
 
-// Access waits for the access log entry of the request whose URI ends in uri.
+// CallHeader names a request to Access where its URI does not.
+const CallHeader = "X-Call"
+
+// Access waits for the access log entry of the request whose URI ends in uri,
+// or whose CallHeader is uri.
 func (l *Log) Access(t testing.TB, uri string) Entry {
 	t.Helper()
 	return l.Await(t, uri, func(e *Entry) bool {
-		return e.Access() && strings.HasSuffix(e.Request.URI, uri)
+		return e.Access() && (strings.HasSuffix(e.Request.URI, uri) || e.Request.Headers.Get(CallHeader) == uri)
 	})
 }
 
