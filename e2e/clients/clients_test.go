@@ -97,7 +97,7 @@ func forEachNegotiation(t *testing.T, run func(t *testing.T, endpoint string, n 
 	for _, n := range negotiations {
 		t.Run(n.name, func(t *testing.T) {
 			s := newServer(t, n.got == modern)
-			urls, err := e2etest.StartGateway(t.TempDir(), s.endpoint)
+			urls, err := e2etest.StartGateway(t.TempDir(), "", s.endpoint)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -48,7 +48,7 @@ func TestServer(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.revision, func(t *testing.T) {
 			endpoint := startServer(t, server, tt.flags...)
-			urls, err := e2etest.StartGateway(t.TempDir(), endpoint)
+			urls, err := e2etest.StartGateway(t.TempDir(), "", endpoint)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,9 @@ import (
 // names, with a gateway between it and the endpoint in the only argument.
 const clientBehindGateway = "CONFORMANCE_CLIENT_BEHIND_GATEWAY"
 
+// gatewayOptions is the environment variable with the options of that gateway.
+const gatewayOptions = "CONFORMANCE_GATEWAY_OPTIONS"
+
 func TestMain(m *testing.M) {
 	client := os.Getenv(clientBehindGateway)
 	if client == "" {
@@ -39,7 +42,7 @@ func runBehindGateway(client, endpoint string) error {
 		return err
 	}
 	defer os.RemoveAll(storage)
-	urls, err := e2etest.StartGateway(storage, endpoint)
+	urls, err := e2etest.StartGateway(storage, os.Getenv(gatewayOptions), endpoint)
 	if err != nil {
 		return err
 	}

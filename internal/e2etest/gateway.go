@@ -17,8 +17,8 @@ import (
 
 // StartGateway runs Caddy in this process with a site in front of each MCP endpoint, and returns the URLs under
 // which the endpoints are reached through the gateway, in the same order. It replaces what an earlier call started;
-// caddy.Stop ends it. Caddy keeps its state in the folder storage.
-func StartGateway(storage string, endpoints ...string) ([]string, error) {
+// caddy.Stop ends it. Caddy keeps its state in the folder storage. The options are lines of mcp_gateway's block.
+func StartGateway(storage, options string, endpoints ...string) ([]string, error) {
 	var sites strings.Builder
 	urls := make([]string, len(endpoints))
 	for i, endpoint := range endpoints {
@@ -31,7 +31,7 @@ func StartGateway(storage string, endpoints ...string) ([]string, error) {
 			return nil, err
 		}
 		urls[i] = "http://" + addr + upstream.Path
-		writeSite(&sites, addr, upstream)
+		writeSite(&sites, addr, options, upstream)
 	}
 	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt(fmt.Appendf(nil, `{
 	admin off
@@ -51,19 +51,20 @@ func StartGateway(storage string, endpoints ...string) ([]string, error) {
 
 // writeSite writes a site that answers for every Host, since the conformance suite sends a foreign one on purpose
 // and wants to see it refused.
-func writeSite(w *strings.Builder, addr string, upstream *url.URL) {
+func writeSite(w *strings.Builder, addr, options string, upstream *url.URL) {
 	_, port, _ := net.SplitHostPort(addr)
 	fmt.Fprintf(w, `
 http://:%[1]s {
 	bind 127.0.0.1
 	mcp_gateway %[2]s {
 		origins http://127.0.0.1:%[1]s http://localhost:%[1]s
+		%[4]s
 	}
 	reverse_proxy %[3]s {
 		header_up Host {upstream_hostport}
 	}
 }
-`, port, upstream.Path, upstream.Host)
+`, port, upstream.Path, upstream.Host, options)
 }
 
 // FreeAddress returns a loopback address that nobody listened on just now.
