@@ -71,7 +71,10 @@ func TestTypeScript(t *testing.T) {
 func runTypeScript(t *testing.T, node, endpoint string, n negotiation) map[string]*string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	client := exec.CommandContext(ctx, node, "client.mjs", endpoint, n.asked, n.got)
+	return readReports(t, exec.CommandContext(ctx, node, "client.mjs", endpoint, n.asked, n.got))
+}
+
+func readReports(t *testing.T, client *exec.Cmd) map[string]*string {
 	client.Stderr = os.Stderr
 	out, err := client.Output()
 	if err != nil {

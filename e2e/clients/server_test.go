@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -38,7 +39,11 @@ type arrival struct {
 func newServer(t *testing.T, stateless bool) *server {
 	t.Helper()
 	s := &server{cancelled: make(chan struct{}, 1), closing: make(chan struct{})}
-	features := newFeatures(s)
+	s.serve(t, newFeatures(s), stateless)
+	return s
+}
+
+func (s *server) serve(t *testing.T, features *mcp.Server, stateless bool) {
 	sdk := mcp.NewStreamableHTTPHandler(
 		func(*http.Request) *mcp.Server { return features },
 		&mcp.StreamableHTTPOptions{Stateless: stateless, PropagateRequestCancellation: true},
@@ -47,7 +52,6 @@ func newServer(t *testing.T, stateless bool) *server {
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() { close(s.closing) })
 	s.endpoint = srv.URL + "/mcp"
-	return s
 }
 
 func (s *server) remember(next http.Handler) http.Handler {
@@ -62,6 +66,12 @@ func (s *server) remember(next http.Handler) http.Handler {
 		s.mu.Lock()
 		s.traffic = append(s.traffic, arrival{r.Method, message.Method, r.Header.Clone()})
 		s.mu.Unlock()
+		// The SDK takes an empty header for one that is missing.
+		for name, values := range r.Header {
+			if strings.HasPrefix(name, "Mcp-Param-") && values[0] == "" {
+				r.Header[name] = []string{"=?base64??="}
+			}
+		}
 		next.ServeHTTP(w, r)
 	})
 }
