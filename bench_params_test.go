@@ -1,0 +1,198 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/caddymcp/gateway/internal/brokenup/incaddy"
+)
+
+const (
+	boundTool = `{"name":"create_refund","inputSchema":{"type":"object","properties":{"payment_id":{"type":"string","x-mcp-header":"Payment-Id"},` +
+		`"amount":{"type":"integer","x-mcp-header":"Amount"},"currency":{"type":"string","x-mcp-header":"Currency"},` +
+		`"dry_run":{"type":"boolean","x-mcp-header":"Dry-Run"},` +
+		`"scope":{"type":"object","properties":{"tenant":{"type":"string","x-mcp-header":"TenantId"}}}}}}`
+
+	boundCall = `{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"name":"create_refund","arguments":{"payment_id":"pay_8f3a1c",` +
+		`"amount":2000,"currency":"EUR","dry_run":false,"scope":{"tenant":"acme"},"reason":"the customer returned the goods"},"_meta":{` +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}}}`
+
+	listRequest = `{"jsonrpc":"2.0","id":17,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+)
+
+// BenchmarkAdmissionBound is the admission of a call with five mirrored
+// parameters: what verifying them adds is the difference between learned and
+// unknown; what all of it adds, the search for the tool included, is the one
+// between learned and off.
+func BenchmarkAdmissionBound(b *testing.B) {
+	header := benchHeader("tools/call")
+	header["Mcp-Name"] = []string{"create_refund"}
+	for name, value := range map[string]string{"Payment-Id": "pay_8f3a1c", "Amount": "2000", "Currency": "EUR", "Dry-Run": "false", "Tenantid": "acme"} {
+		header["Mcp-Param-"+name] = []string{value}
+	}
+	for _, bench := range []struct {
+		name, mode         string
+		listed             bool
+		verified, unproven int
+	}{
+		{"off", off, false, 0, 5},
+		{"unknown", learn, false, 0, 5},
+		{"learned", learn, true, 5, 0},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			h := benchHandler(b, bench.mode)
+			if bench.listed {
+				serveList(b, h, httptest.NewRecorder(), []byte(`{"jsonrpc":"2.0","id":17,"result":{"tools":[`+boundTool+`]}}`))
+			}
+			r := httptest.NewRequest(http.MethodPost, "/mcp", nil)
+			r.Header = header
+			body := strings.NewReader("")
+			r.Body = io.NopCloser(body)
+			b.ReportAllocs()
+			for b.Loop() {
+				body.Reset(boundCall)
+				c := &call{h: h, request: r}
+				if refusal := c.admit(); refusal != nil || len(c.admission.Params) != bench.verified || c.admission.UnverifiedParams != bench.unproven {
+					b.Fatal(refusal, c.admission)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkListInProcess is a tools/list of 500 tools, written in pieces as
+// reverse_proxy does, and learned for the first time or seen again.
+func BenchmarkListInProcess(b *testing.B) {
+	benchmarkLists(b, func(b *testing.B, mode string, next func() []byte) {
+		h := benchHandler(b, mode)
+		w := &discard{make(http.Header)}
+		b.ReportAllocs()
+		for b.Loop() {
+			serveList(b, h, w, next())
+		}
+	})
+}
+
+// BenchmarkListThroughCaddy is the same through a whole Caddy, between a client
+// and a server that speak HTTP on this machine.
+func BenchmarkListThroughCaddy(b *testing.B) {
+	benchmarkLists(b, func(b *testing.B, mode string, next func() []byte) {
+		upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			list := next()
+			w.Header()["Content-Type"] = []string{"application/json"}
+			w.Header()["Content-Length"] = []string{fmt.Sprint(len(list))}
+			_, _ = w.Write(list)
+		}))
+		defer upstream.Close()
+		site := incaddy.Run(b, incaddy.Config{
+			Site:        "mcp_gateway /mcp {\nparam_headers " + mode + "\n}\nreverse_proxy " + upstream.Listener.Addr().String(),
+			NoAccessLog: true,
+		})
+		defer site.Stop(b)
+		client := incaddy.Client(b, true)
+		header := benchHeader("tools/list")
+		for b.Loop() {
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, site.URL+"/mcp", strings.NewReader(listRequest))
+			if err != nil {
+				b.Fatal(err)
+			}
+			r.Header = header
+			res, err := client.Do(r)
+			if err != nil {
+				b.Fatal(err)
+			}
+			n, err := io.Copy(io.Discard, res.Body)
+			if err != nil || res.StatusCode != http.StatusOK || n < 500_000 {
+				b.Fatal(res.Status, n, err)
+			}
+			_ = res.Body.Close()
+		}
+	})
+}
+
+// benchmarkLists runs a benchmark that relays lists: not learned, learned each
+// time for it is another one, and learned once.
+func benchmarkLists(b *testing.B, run func(b *testing.B, mode string, next func() []byte)) {
+	list := benchList()
+	again := func() []byte { return list }
+	var serial atomic.Int64
+	another := func() []byte {
+		// Digits that stand in the first description, and keep the length.
+		at := bytes.Index(list, []byte("0000000000"))
+		fresh := bytes.Clone(list)
+		copy(fresh[at:], fmt.Sprintf("%010d", serial.Add(1)))
+		return fresh
+	}
+	b.Run("off", func(b *testing.B) { run(b, off, again) })
+	b.Run("again", func(b *testing.B) { run(b, learn, again) })
+	b.Run("first", func(b *testing.B) { run(b, learn, another) })
+}
+
+// benchList is a list of 500 tools of 1 KB, of which every tenth mirrors five
+// parameters.
+func benchList() []byte {
+	var tools []string
+	for i := range 500 {
+		properties := `"note":{"type":"string"}`
+		if i%10 == 0 {
+			properties = boundTool[strings.Index(boundTool, `"payment_id"`) : len(boundTool)-len("}}}")]
+		}
+		tool := fmt.Sprintf(`{"name":"tool_%d","description":"0000000000 ~","inputSchema":{"type":"object","properties":{%s}}}`, i, properties)
+		tools = append(tools, strings.Replace(tool, "~", strings.Repeat("what it does ", 100)[:1024-len(tool)], 1))
+	}
+	return []byte(`{"jsonrpc":"2.0","id":17,"result":{"resultType":"complete","tools":[` + strings.Join(tools, ",") + `]}}`)
+}
+
+func benchHeader(method string) http.Header {
+	return http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "User-Agent": {"bench"},
+		"Authorization":        {"Bearer eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJiZW5jaCJ9.c2lnbmF0dXJl"},
+		"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {method},
+	}
+}
+
+func benchHandler(b *testing.B, mode string) *Handler {
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+	b.Cleanup(cancel)
+	h := &Handler{ParamHeaders: mode, Namespace: b.Name()}
+	if err := h.Provision(ctx); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = h.Cleanup() })
+	return h
+}
+
+// serveList lets a client ask for a list.
+func serveList(b *testing.B, h *Handler, w http.ResponseWriter, list []byte) {
+	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(listRequest))
+	r.Header = benchHeader("tools/list")
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+	err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header()["Content-Type"] = []string{"application/json"}
+		w.Header()["Content-Length"] = []string{fmt.Sprint(len(list))}
+		w.WriteHeader(http.StatusOK)
+		const piece = 32 << 10 // of reverse_proxy
+		for rest := list; len(rest) > 0; rest = rest[min(piece, len(rest)):] {
+			if _, err := w.Write(rest[:min(piece, len(rest))]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	if err != nil {
+		b.Fatal(err)
+	}
+}
