@@ -3,6 +3,7 @@ package gateway
 import (
 	"io"
 	"net/http"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -131,11 +132,14 @@ func (w *besideWriter) keep(p []byte) bool {
 		return false
 	}
 	if size > cap(w.text) {
-		grown := max(size, 2*cap(w.text))
-		if !w.hold(int64(grown - cap(w.text))) {
+		grown := takeText(max(size, 2*cap(w.text)))
+		if !w.hold(int64(cap(grown) - cap(w.text))) {
+			giveText(grown)
 			return false
 		}
-		w.text = append(make([]byte, 0, grown), w.text...)
+		grown = append(grown, w.text...)
+		giveText(w.text)
+		w.text = grown
 	}
 	w.text = append(w.text, p...)
 	return true
@@ -147,10 +151,30 @@ func (w *besideWriter) hold(n int64) bool {
 	return w.share.take(n) && w.c.hold(n)
 }
 
+// texts are buffers of lists that were read. New ones of that size cost more
+// than all else that is done with a list that was seen before.
+var texts sync.Pool
+
+// takeText returns an empty buffer with room for size bytes.
+func takeText(size int) []byte {
+	if pooled, ok := texts.Get().(*[]byte); ok && cap(*pooled) >= size {
+		return (*pooled)[:0]
+	}
+	return make([]byte, 0, size)
+}
+
+func giveText(text []byte) {
+	if text != nil {
+		texts.Put(&text)
+	}
+}
+
 // drop gives up a text that does not fit.
 func (w *besideWriter) drop() {
 	countPage(pageTooLarge)
 	w.share.give()
+	w.c.unhold(int64(cap(w.text)))
+	giveText(w.text)
 	w.text, w.passed = nil, 0
 }
 
@@ -167,6 +191,7 @@ func (w *besideWriter) end(broken bool) {
 	if w.json && broken {
 		_ = http.NewResponseController(w.ResponseWriter).Flush() // or what came would be lost with the connection
 	}
+	giveText(w.text)
 	if w.reader != nil {
 		readers.Put(w.reader)
 	}
