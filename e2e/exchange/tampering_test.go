@@ -90,8 +90,9 @@ func newTamperer(t *testing.T, s *incaddy.Site) *tamperer {
 // post sends a message through the proxy, which changes its header.
 func (hop *tamperer) post(t *testing.T, m message, change func(http.Header)) answer {
 	hop.change = change
+	m.plain = true // what is learned belongs to a whole URI
 	r := m.request(t.Context(), hop.url)
-	return send(hop.client, r, r.URL.RequestURI())
+	return send(hop.client, r, m.uri)
 }
 
 // lister is a server that lists what the test sets, and takes every call.
@@ -120,7 +121,7 @@ func (up *lister) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":`+up.tools+`}}`)
 		return
 	}
-	up.taken[r.RequestURI] = true
+	up.taken[r.Header.Get(incaddy.CallHeader)] = true
 	_, _ = io.WriteString(w, strings.ReplaceAll(complete, "$id", "1"))
 }
 
