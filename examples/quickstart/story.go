@@ -90,7 +90,9 @@ func operator(ctx context.Context, s *stack) error {
 
 	fmt.Println(dim("   metrics, at " + s.metrics))
 	for _, line := range counted {
-		fmt.Println("   " + line)
+		if !strings.HasSuffix(line, " 0") {
+			fmt.Println("   " + line)
+		}
 	}
 	fmt.Println(dim("   access log, what is new in it"))
 	for _, line := range logged {
