@@ -25,9 +25,12 @@ type besideWriter struct {
 	json   bool // a list as one JSON text
 	events bool
 
-	text     []byte // a list's JSON text, or what was read of the event's data
-	passed   int    // bytes of a JSON text that were relayed
-	whole    int64  // its declared length, or -1
+	text     []byte    // a list's JSON text, or what was read of the event's data
+	passed   int       // bytes of a JSON text that were relayed
+	came     int64     // bytes of it that came
+	whole    int64     // its declared length, or -1
+	same     *recalled // the list that is kept, as long as this one is the same: then the text is not
+	learned  bool
 	tooLarge bool
 	share    bodyShare // of what lists may hold
 
@@ -102,13 +105,20 @@ func (w *besideWriter) writeList(p []byte) error {
 	if err := w.pass(); err != nil {
 		return err
 	}
-	if !w.keep(p) {
+	if w.came == 0 {
+		w.same = w.recall(p)
+	}
+	w.came += int64(len(p))
+	if w.same != nil && w.same.match(p) {
+		return w.writeSame(p)
+	}
+	if w.same != nil && !w.writeDown() || !w.keep(p) {
 		w.json = false
 		w.drop()
 		_, err := w.ResponseWriter.Write(p)
 		return err
 	}
-	if int64(len(w.text)) == w.whole {
+	if w.came == w.whole {
 		w.learn()
 		return w.pass()
 	}
@@ -127,21 +137,29 @@ func (w *besideWriter) pass() error {
 
 // keep adds p to the text, or reports that it does not fit.
 func (w *besideWriter) keep(p []byte) bool {
-	size := len(w.text) + len(p)
+	if !w.makeRoom(len(w.text) + len(p)) {
+		return false
+	}
+	w.text = append(w.text, p...)
+	return true
+}
+
+// makeRoom makes room for a text of this size, or reports that it does not fit.
+func (w *besideWriter) makeRoom(size int) bool {
 	if size > maxList {
 		return false
 	}
-	if size > cap(w.text) {
-		grown := takeText(max(size, 2*cap(w.text)))
-		if !w.hold(int64(cap(grown) - cap(w.text))) {
-			giveText(grown)
-			return false
-		}
-		grown = append(grown, w.text...)
-		giveText(w.text)
-		w.text = grown
+	if size <= cap(w.text) {
+		return true
 	}
-	w.text = append(w.text, p...)
+	grown := takeText(max(size, 2*cap(w.text)))
+	if !w.hold(int64(cap(grown) - cap(w.text))) {
+		giveText(grown)
+		return false
+	}
+	grown = append(grown, w.text...)
+	giveText(w.text)
+	w.text = grown
 	return true
 }
 
@@ -157,11 +175,19 @@ var texts sync.Pool
 
 // takeText returns an empty buffer with room for size bytes.
 func takeText(size int) []byte {
-	if pooled, ok := texts.Get().(*[]byte); ok && cap(*pooled) >= size {
+	pooled, ok := texts.Get().(*[]byte)
+	switch {
+	case ok && size <= cap(*pooled) && cap(*pooled) <= max(2*size, smallText):
 		return (*pooled)[:0]
+	case ok:
+		texts.Put(pooled) // for one that it fits
 	}
 	return make([]byte, 0, size)
 }
+
+// smallText is how large a buffer may be, in bytes, that serves for any list: a
+// list is counted by its buffer.
+const smallText = 64 << 10
 
 func giveText(text []byte) {
 	if text != nil {
@@ -181,7 +207,7 @@ func (w *besideWriter) drop() {
 // end learns what is complete now that nothing comes any more, and passes on
 // what waited for that. A response that broke off teaches nothing.
 func (w *besideWriter) end(broken bool) {
-	if w.json && int64(len(w.text)) != w.whole && !broken {
+	if w.json && !w.learned && !broken {
 		w.learn()
 	}
 	if w.json {
@@ -198,8 +224,14 @@ func (w *besideWriter) end(broken bool) {
 	w.share.give()
 }
 
-// learn takes in the list that the text is.
-func (w *besideWriter) learn() { w.c.learnTools(w.text) }
+// learn takes in the list that came.
+func (w *besideWriter) learn() {
+	w.learned = true
+	if w.same != nil && (w.recognize() || !w.writeDown()) {
+		return
+	}
+	w.c.learnTools(w.text)
+}
 
 // Data reads the message of an event while it comes.
 func (w *besideWriter) Data(p []byte) {

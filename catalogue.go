@@ -27,6 +27,7 @@ import (
 type catalogue struct {
 	views    *otter.Cache[viewKey, *view]
 	notices  *otter.Cache[viewKey, *notice]
+	lists    *otter.Cache[uint64, *keptList] // by the digest of the page
 	seed     maphash.Seed
 	changing sync.Mutex // one view changes at a time
 }
@@ -99,8 +100,9 @@ func releaseCatalogue(size int64) error {
 
 func newCatalogue(size int64) (*catalogue, error) {
 	here := func(task func()) { task() }
+	forLists := uint64(size) / 4 //nolint:gosec // a positive option
 	views, err := otter.New(&otter.Options[viewKey, *view]{
-		MaximumWeight: uint64(size), //nolint:gosec // a positive option
+		MaximumWeight: uint64(size) - forLists, //nolint:gosec // a positive option
 		Weigher:       func(_ viewKey, v *view) uint32 { return v.size },
 		Executor:      here,
 	})
@@ -111,13 +113,22 @@ func newCatalogue(size int64) (*catalogue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &catalogue{views: views, notices: notices, seed: maphash.MakeSeed()}, nil
+	lists, err := otter.New(&otter.Options[uint64, *keptList]{
+		MaximumWeight: forLists,
+		Weigher:       func(_ uint64, l *keptList) uint32 { return uint32(len(l.before) + len(l.after)) }, //nolint:gosec // bounded by maxList
+		Executor:      here,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &catalogue{views: views, notices: notices, lists: lists, seed: maphash.MakeSeed()}, nil
 }
 
 // Destruct forgets everything, once no configuration uses the catalogue.
 func (c *catalogue) Destruct() error {
 	c.views.StopAllGoroutines()
 	c.notices.StopAllGoroutines()
+	c.lists.StopAllGoroutines()
 	return nil
 }
 

@@ -61,6 +61,7 @@ func (c *call) learnTools(response []byte) {
 	d := readDefinitions(list)
 	d.faults = append(d.faults, c.lostHeaders(d)...)
 	catalogue.learn(key, digest, d, now)
+	catalogue.keepList(digest, response, c.message.ID)
 	c.report(d)
 }
 
