@@ -70,6 +70,7 @@ func BenchmarkAdmissionBound(b *testing.B) {
 				if refusal := c.admit(); refusal != nil || len(c.admission.Params) != bench.verified || c.admission.UnverifiedParams != bench.unproven {
 					b.Fatal(refusal, c.admission)
 				}
+				c.release()
 			}
 		})
 	}
