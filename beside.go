@@ -3,7 +3,6 @@ package gateway
 import (
 	"io"
 	"net/http"
-	"sync"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -152,14 +151,11 @@ func (w *besideWriter) makeRoom(size int) bool {
 	if size <= cap(w.text) {
 		return true
 	}
-	grown := takeText(max(size, 2*cap(w.text)))
-	if !w.hold(int64(cap(grown) - cap(w.text))) {
-		giveText(grown)
+	grown := max(size, 2*cap(w.text))
+	if !w.hold(int64(grown - cap(w.text))) {
 		return false
 	}
-	grown = append(grown, w.text...)
-	giveText(w.text)
-	w.text = grown
+	w.text = append(make([]byte, 0, grown), w.text...)
 	return true
 }
 
@@ -169,38 +165,11 @@ func (w *besideWriter) hold(n int64) bool {
 	return w.share.take(n) && w.c.hold(n)
 }
 
-// texts are buffers of lists that were read. New ones of that size cost more
-// than all else that is done with a list that was seen before.
-var texts sync.Pool
-
-// takeText returns an empty buffer with room for size bytes.
-func takeText(size int) []byte {
-	pooled, ok := texts.Get().(*[]byte)
-	switch {
-	case ok && size <= cap(*pooled) && cap(*pooled) <= max(2*size, smallText):
-		return (*pooled)[:0]
-	case ok:
-		texts.Put(pooled) // for one that it fits
-	}
-	return make([]byte, 0, size)
-}
-
-// smallText is how large a buffer may be, in bytes, that serves for any list: a
-// list is counted by its buffer.
-const smallText = 64 << 10
-
-func giveText(text []byte) {
-	if text != nil {
-		texts.Put(&text)
-	}
-}
-
 // drop gives up a text that does not fit.
 func (w *besideWriter) drop() {
 	countPage(pageTooLarge)
 	w.share.give()
 	w.c.unhold(int64(cap(w.text)))
-	giveText(w.text)
 	w.text, w.passed = nil, 0
 }
 
@@ -217,7 +186,6 @@ func (w *besideWriter) end(broken bool) {
 	if w.json && broken {
 		_ = http.NewResponseController(w.ResponseWriter).Flush() // or what came would be lost with the connection
 	}
-	giveText(w.text)
 	if w.reader != nil {
 		readers.Put(w.reader)
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -88,6 +89,7 @@ func unreadBody(err error, limit int64) *mcpheaders.Refusal {
 // no second reading, and the request gets no GetBody: with one, Go's transport
 // repeats a POST by itself.
 type bodyReader struct {
+	mu     sync.Mutex // of body: a transport may still read it when another one begins
 	body   []byte     // what is left of what was read
 	rest   io.Reader  // what follows it unread; nil if nothing does
 	share  *bodyShare // goes back once the body is handed out; nil if it is needed for longer
@@ -105,13 +107,7 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	if b.trace != nil {
 		b.trace.bodyRead()
 	}
-	if len(b.body) > 0 {
-		n := copy(p, b.body)
-		b.body = b.body[n:]
-		if len(b.body) == 0 && b.share != nil {
-			b.body = nil
-			b.share.give()
-		}
+	if n := b.next(p); n > 0 || len(p) == 0 {
 		return n, nil
 	}
 	if b.rest != nil {
@@ -123,6 +119,19 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	}
 	b.ended.Store(true)
 	return 0, io.EOF
+}
+
+// next takes the next of the bytes that were read before.
+func (b *bodyReader) next(p []byte) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := copy(p, b.body)
+	b.body = b.body[n:]
+	if len(b.body) == 0 && b.share != nil {
+		b.body = nil
+		b.share.give()
+	}
+	return n
 }
 
 func (b *bodyReader) Close() error {

@@ -313,17 +313,17 @@ func (v *view) weigh() {
 }
 
 // endpoint is an MCP endpoint as clients know it: a handler's namespace, the
-// port that was connected to, and the host, path and query of a request before
-// anything rewrote them. The host is the client's to choose where a site takes
+// port that was connected to, the host, and the path and query of a request
+// before anything rewrote them. The host is the client's to choose where a site takes
 // any, and the port is not: so no site can be told of another's tools.
 func (c *catalogue) endpoint(r *http.Request, namespace string) uint64 {
-	ctx, host, target := r.Context(), r.Host, r.URL
+	ctx, target := r.Context(), r.URL
 	if original, ok := ctx.Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
-		host, target = original.Host, original.URL
+		target = original.URL // of the rest of it, Caddy keeps little
 	}
 	h := c.hash()
 	h.add(namespace)
-	h.add(strings.ToLower(host))
+	h.add(strings.ToLower(r.Host))
 	h.add(target.Path)
 	h.add(target.RawQuery)
 	if addr, ok := ctx.Value(http.LocalAddrContextKey).(interface{ AddrPort() netip.AddrPort }); ok {

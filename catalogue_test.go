@@ -322,7 +322,7 @@ func TestEndpoints(t *testing.T) {
 		original := httptest.NewRequest(http.MethodPost, target, nil)
 		original.Host = host
 		ctx := context.WithValue(original.Context(), http.LocalAddrContextKey, &net.TCPAddr{Port: port})
-		r := original.WithContext(context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, *original))
+		r := original.WithContext(context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, http.Request{URL: original.URL}))
 		r.URL = httptest.NewRequest(http.MethodPost, rewritten, nil).URL
 		return r
 	}

@@ -37,9 +37,12 @@ func TestListsInPieces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 		defer cancel()
-		h := &Handler{MaxLearned: rapid.SampledFrom([]int64{2000, 1 << 20}).Draw(t, "max_learned")} // the former keeps no list
+		h := new(Handler)
 		if err := h.Provision(ctx); err != nil {
 			t.Fatal(err)
+		}
+		if rapid.Bool().Draw(t, "no room for lists") {
+			h.catalogue.lists.SetMaximum(0)
 		}
 		defer func() { _ = h.Cleanup() }()
 

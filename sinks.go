@@ -203,9 +203,11 @@ func (s *relayed) pass(p []byte) error {
 		s.last = append(s.last, p...) // the message may have ended with what is kept back
 		return nil
 	}
-	err := s.w.send(s.last)
+	if err := s.w.send(s.last); err != nil {
+		return err // over HTTP/2 it may still be read by the connection
+	}
 	s.last = append(s.last[:0], p...)
-	return err
+	return nil
 }
 
 func isBlank(p []byte) bool { return len(bytes.TrimLeft(p, " \t\r\n")) == 0 }

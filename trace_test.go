@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http/httptrace"
+	"sync"
 	"testing"
 )
 
@@ -415,5 +417,25 @@ func TestBodyReread(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// Two transports that read the body at once get no byte twice, and none that is
+// not there.
+func TestBodyIsReadByTwo(t *testing.T) {
+	for range 100 {
+		b := &bodyReader{body: bytes.Repeat([]byte("x"), 100_000)}
+		var got [2]int
+		var readers sync.WaitGroup
+		for i := range got {
+			readers.Go(func() {
+				read, _ := io.ReadAll(b)
+				got[i] = len(read)
+			})
+		}
+		readers.Wait()
+		if got[0]+got[1] != 100_000 {
+			t.Fatalf("they read %d and %d bytes", got[0], got[1])
+		}
 	}
 }
