@@ -46,7 +46,7 @@ func (c Call) Target() Key { return c.Key }
 
 func (c Call) event(r *Record, _ time.Time) Event {
 	stranger := r.State != None && c.Caller != r.Caller
-	other := c.Fingerprint != r.Fingerprint // the tool's name is in it
+	other := r.State != None && c.Fingerprint != r.Fingerprint // the tool's name is in it
 	switch {
 	case r.State != None && c.Token == r.Token:
 		return CallAgain

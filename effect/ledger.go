@@ -57,7 +57,7 @@ type Filter struct {
 }
 
 // Task names a task as the one who asks for it does. All of it must be equal
-// to what the record says: task ids are a server's own.
+// to what the record says: task ids are a server's own. An empty ID names none.
 type Task struct {
 	Namespace string
 	Upstream  string

@@ -84,14 +84,14 @@ func (d StateDigest) equal(other StateDigest) bool {
 
 // Reservation returns the one that the record has, of which its state may say
 // that it is used up.
-func (r *Record) Reservation() Reservation { return Reservation{r.Key, r.Attempt, r.Token} }
+func (r Record) Reservation() Reservation { return Reservation{r.Key, r.Attempt, r.Token} }
 
 // SettleAt returns from when on the record can be resolved as failed.
-func (r *Record) SettleAt() time.Time { return r.Active.Add(r.SettleAfter) }
+func (r Record) SettleAt() time.Time { return r.Active.Add(r.SettleAfter) }
 
 // Due returns when a sweep has something to do for the record, zero for never:
 // ambiguous records never go by themselves.
-func (r *Record) Due() time.Time {
+func (r Record) Due() time.Time {
 	due := r.Deadline
 	if r.State == Committed || r.State == Failed {
 		due = r.Since.Add(r.Retain)
@@ -104,7 +104,7 @@ func (r *Record) Due() time.Time {
 
 // continues reports whether the record's call continues a held one. What that
 // has done before nobody knows: SDKs run a handler again from its top.
-func (r *Record) continues() bool { return r.Hold.Round > 0 && r.State != Held }
+func (r Record) continues() bool { return r.Hold.Round > 0 && r.State != Held }
 
 // Receipt is the evidence of one transition of a record, or of an outcome that
 // came too late to make one. Receipts are never rewritten; they go with their
