@@ -119,8 +119,8 @@ func (o Outcome) event(r *Record, _ time.Time) Event {
 		return StaleCommitted
 	case !own:
 		return StaleOutcome
-	case o.Outcome == outcome.Failed && r.continues():
-		return OutcomeAmbiguous // an earlier leg may have acted
+	case o.Outcome == outcome.Failed && r.Hold.Round > 0:
+		return OutcomeAmbiguous // an earlier leg may have acted: SDKs run a handler again from its top
 	case o.Outcome == outcome.Deferred && r.State == Ambiguous && r.TaskID != "":
 		return StaleOutcome // the time for its task has passed
 	}
@@ -267,7 +267,7 @@ type Sweeping struct{ Key Key }
 func (s Sweeping) Target() Key { return s.Key }
 
 func (s Sweeping) event(r *Record, now time.Time) Event {
-	if (r.State == Committed || r.State == Failed) && !now.Before(r.Since.Add(r.Retain)) {
+	if (r.State == Committed || r.State == Failed) && !now.Before(r.retained()) {
 		return Retire
 	}
 	return Keep

@@ -89,22 +89,21 @@ func (r Record) Reservation() Reservation { return Reservation{r.Key, r.Attempt,
 // SettleAt returns from when on the record can be resolved as failed.
 func (r Record) SettleAt() time.Time { return r.Active.Add(r.SettleAfter) }
 
+// retained returns until when a committed or failed record is kept.
+func (r Record) retained() time.Time { return r.Since.Add(r.Retain) }
+
 // Due returns when a sweep has something to do for the record, zero for never:
 // ambiguous records never go by themselves.
 func (r Record) Due() time.Time {
 	due := r.Deadline
 	if r.State == Committed || r.State == Failed {
-		due = r.Since.Add(r.Retain)
+		due = r.retained()
 	}
 	if r.Answer != nil && (due.IsZero() || r.AnswerUntil.Before(due)) {
 		due = r.AnswerUntil
 	}
 	return due
 }
-
-// continues reports whether the record's call continues a held one. What that
-// has done before nobody knows: SDKs run a handler again from its top.
-func (r Record) continues() bool { return r.Hold.Round > 0 && r.State != Held }
 
 // Receipt is the evidence of one transition of a record, or of an outcome that
 // came too late to make one. Receipts are never rewritten; they go with their

@@ -22,7 +22,11 @@ func runHistories(t *testing.T, open Open) {
 			Fatalf: rt.Fatalf, ctx: &story{t: t, ledger: open(t, clock), clock: clock}, model: NewMemory(clock),
 			upstream: make(map[effect.Key]*truth),
 		}
-		defer h.ctx.ledger.Close()
+		defer func() {
+			if err := h.ctx.ledger.Close(); err != nil {
+				rt.Errorf("closing: %v", err)
+			}
+		}()
 		rt.Repeat(map[string]func(*rapid.T){
 			"call":     h.call,
 			"again":    h.again,
@@ -119,7 +123,7 @@ func (h *history) call(rt *rapid.T) {
 	h.ctx.key = h.key(rt)
 	var variations []variation
 	for _, v := range []variation{otherArguments, stranger} {
-		if draw(rt, "as ever", true, true, true, false) == false {
+		if draw(rt, "varies", false, false, false, true) {
 			variations = append(variations, v)
 		}
 	}
@@ -190,7 +194,7 @@ func (h *history) outcome(rt *rapid.T) {
 
 // seen is an outcome that can be observed, given the truth.
 func (h *history) seen(rt *rapid.T, r effect.Reservation, a *attempt) effect.Outcome {
-	possible := []effect.Outcome{result(r, outcome.Ambiguous), held(r, "one"), held(r, "two"), deferred(r, "task_1")}
+	possible := []effect.Outcome{result(r, outcome.Ambiguous), held(r, "one"), held(r, "two"), deferred(r)}
 	if a.acted {
 		possible = append(possible, committed(r), result(r, outcome.Committed))
 	} else {
@@ -218,7 +222,7 @@ func (h *history) renew(rt *rapid.T) {
 
 // task finds the task of a key and records what became of it.
 func (h *history) task(rt *rapid.T) {
-	name := effect.Task{Namespace: draw(rt, "namespace", "", "payments"), Upstream: "127.0.0.1:9000", Caller: draw(rt, "caller", "alice", "mallory"), ID: "task_1"}
+	name := effect.Task{Namespace: draw(rt, "namespace", "", "payments"), Upstream: taskName.Upstream, Caller: draw(rt, "caller", "alice", "mallory"), ID: taskName.ID}
 	want, modelFound, _ := h.model.Task(h.ctx.t.Context(), name)
 	got, found, err := h.ctx.ledger.Task(h.ctx.t.Context(), name)
 	if err != nil || found != modelFound {

@@ -167,9 +167,19 @@ var stories = []struct {
 		r := effect.Reservation{Key: s.key, Attempt: 1, Token: s.newToken()}
 		s.apply(committed(r)).wants(effect.Alarm, effect.None)
 		s.apply(result(r, outcome.Failed)).wants(effect.Stale, effect.None)
-		if got := s.trail(); got != nil {
-			s.t.Errorf("receipts %q", got)
+		if s.last.Written {
+			s.t.Error("what has no record is written")
 		}
+	}},
+	{"a token speaks for its own attempt alone", func(s *story) {
+		c := s.command()
+		s.apply(c)
+		old := s.last.After.Reservation()
+		s.apply(effect.Withdrawal{Reservation: old})
+		s.apply(result(s.reserved(), outcome.Failed))
+		s.apply(c).wants(effect.Forward, effect.Executing) // a repeat that took so long is as good as new
+		s.apply(result(old, outcome.Failed)).wants(effect.Stale, effect.Executing)
+		s.apply(effect.Withdrawal{Reservation: old}).wants(effect.Gone, effect.Executing)
 	}},
 
 	{"only an ambiguous record is resolved, and only the attempt that was judged", func(s *story) {
@@ -193,6 +203,11 @@ var stories = []struct {
 		if r := s.reserved(); r.Attempt != 2 {
 			s.t.Errorf("attempt %d, want 2", r.Attempt)
 		}
+	}},
+	{"the reservation is a sign of life", func(s *story) {
+		s.reserved()
+		s.after(settleAfter-time.Microsecond).apply(s.resolution(1, false)).wants(effect.TooEarly, effect.Ambiguous)
+		s.after(time.Microsecond).apply(s.resolution(1, false)).wants(effect.Settled, effect.Failed)
 	}},
 	{"a renewal is a sign of life", func(s *story) {
 		r := s.reserved()
@@ -290,21 +305,20 @@ var stories = []struct {
 	}},
 
 	{"a task settles its call", func(s *story) {
-		s.apply(deferred(s.reserved(), "task_1")).wants(effect.Recorded, effect.Deferred)
+		s.apply(deferred(s.reserved())).wants(effect.Recorded, effect.Deferred)
 		s.call().wants(effect.TaskAccepted, effect.Deferred)
 		s.call(otherArguments).wants(effect.TaskAccepted, effect.Deferred)
-		s.apply(committed(s.task("task_1").Reservation())).wants(effect.Recorded, effect.Committed)
+		s.apply(committed(s.task().Reservation())).wants(effect.Recorded, effect.Committed)
 		s.call().wants(effect.Replay, effect.Committed)
-		s.noTask(effect.Task{Namespace: "payments", Upstream: "127.0.0.1:9000", Caller: "alice", ID: "task_1"})
+		s.noTask(taskName)
 	}},
 	{"a task is found by all that names it", func(s *story) {
-		s.apply(deferred(s.reserved(), "task_1"))
-		name := effect.Task{Namespace: "payments", Upstream: "127.0.0.1:9000", Caller: "alice", ID: "task_1"}
+		s.apply(deferred(s.reserved()))
 		for _, change := range []func(*effect.Task){
 			func(t *effect.Task) { t.Namespace = "" }, func(t *effect.Task) { t.Upstream = "127.0.0.1:9001" },
 			func(t *effect.Task) { t.Caller = "mallory" }, func(t *effect.Task) { t.ID = "task_2" },
 		} {
-			other := name
+			other := taskName
 			change(&other)
 			s.noTask(other)
 		}
@@ -315,14 +329,14 @@ var stories = []struct {
 	}},
 	{"a task that takes too long is ambiguous until it ends", func(s *story) {
 		r := s.reserved()
-		s.apply(deferred(r, "task_1"))
+		s.apply(deferred(r))
 		s.after(taskFor).sweep().call().wants(effect.Unknown, effect.Ambiguous)
-		s.apply(deferred(r, "task_1")).wants(effect.Stale, effect.Ambiguous) // a late repeat
-		s.apply(result(s.task("task_1").Reservation(), outcome.Failed)).wants(effect.Recorded, effect.Failed)
+		s.apply(deferred(r)).wants(effect.Stale, effect.Ambiguous) // a late repeat
+		s.apply(result(s.task().Reservation(), outcome.Failed)).wants(effect.Recorded, effect.Failed)
 	}},
 	{"a task that is cancelled is ambiguous", func(s *story) {
-		s.apply(deferred(s.reserved(), "task_1"))
-		s.apply(result(s.task("task_1").Reservation(), outcome.Ambiguous)).wants(effect.Recorded, effect.Ambiguous)
+		s.apply(deferred(s.reserved()))
+		s.apply(result(s.task().Reservation(), outcome.Ambiguous)).wants(effect.Recorded, effect.Ambiguous)
 	}},
 
 	{"what is committed is retained and then forgotten", func(s *story) {
@@ -344,6 +358,11 @@ var stories = []struct {
 			s.t.Errorf("%s with %d receipts", record.State, len(receipts))
 		}
 	}},
+	{"what is resolved is retained from then on", func(s *story) {
+		s.apply(result(s.reserved(), outcome.Ambiguous))
+		s.after(2*retain).apply(s.resolution(1, true)).wants(effect.Settled, effect.Committed)
+		s.sweep().call().wants(effect.Done, effect.Committed)
+	}},
 	{"namespaces are apart", func(s *story) {
 		s.apply(committed(s.reserved()))
 		for _, key := range []effect.Key{
@@ -357,10 +376,13 @@ var stories = []struct {
 	}},
 }
 
-// task returns the record of a task of the story's call.
-func (s *story) task(id string) effect.Record {
+// taskName names the task that a story's call becomes.
+var taskName = effect.Task{Namespace: "payments", Upstream: "127.0.0.1:9000", Caller: "alice", ID: "task_1"}
+
+// task returns the record of the task.
+func (s *story) task() effect.Record {
 	s.t.Helper()
-	record, found, err := s.ledger.Task(s.t.Context(), effect.Task{Namespace: "payments", Upstream: "127.0.0.1:9000", Caller: "alice", ID: id})
+	record, found, err := s.ledger.Task(s.t.Context(), taskName)
 	if err != nil || !found {
 		s.t.Fatalf("found: %v, %v", found, err)
 	}

@@ -56,7 +56,7 @@ func (s *story) apply(c effect.Command) *story {
 
 // wants checks the answer and the state that followed, and that what the
 // ledger holds is what it said.
-func (s *story) wants(answer effect.Answer, state effect.State) *story {
+func (s *story) wants(answer effect.Answer, state effect.State) {
 	s.t.Helper()
 	if s.last.Answer != answer || s.last.After.State != state {
 		s.t.Fatalf("%s: got %s and %s, want %s and %s", s.last.Event, s.last.Answer, s.last.After.State, answer, state)
@@ -64,7 +64,6 @@ func (s *story) wants(answer effect.Answer, state effect.State) *story {
 	if record, _ := s.load(); record.State != state {
 		s.t.Fatalf("%s: the ledger says %s, the change %s", s.last.Event, record.State, state)
 	}
-	return s
 }
 
 func (s *story) load() (effect.Record, []effect.Receipt) {
@@ -101,7 +100,6 @@ func stranger(c *effect.Call) { c.Caller = "mallory" }
 func continuing(state string) variation {
 	return func(c *effect.Call) { c.RequestState = new(digest(state)) }
 }
-func token(t effect.Token) variation { return func(c *effect.Call) { c.Token = t } }
 
 func digest(state string) effect.StateDigest { return sha256.Sum256([]byte(state)) }
 
@@ -160,9 +158,9 @@ func uncommitted(o effect.Outcome) effect.Outcome {
 	return o
 }
 
-func deferred(r effect.Reservation, task string) effect.Outcome {
+func deferred(r effect.Reservation) effect.Outcome {
 	o := result(r, outcome.Deferred)
-	o.TaskID, o.TaskFor = task, taskFor
+	o.TaskID, o.TaskFor = taskName.ID, taskFor
 	return o
 }
 
