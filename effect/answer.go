@@ -40,9 +40,9 @@ const (
 // answers is how each is called, the code it refuses a call with, if it does,
 // and what then is to be done: the one sentence of error.data.
 var answers = [...]struct {
-	name string
-	code int
-	next string
+	name   string
+	code   int
+	advice string
 }{
 	Forward:        {"forward", 0, ""},
 	Replay:         {"replay", 0, ""},
@@ -79,6 +79,6 @@ func (a Answer) String() string { return answers[a].name }
 // and 0 if it does not.
 func (a Answer) Code() int { return answers[a].code }
 
-// Next returns the one sentence that tells a model or a person what to do,
-// empty where there is nothing to say.
-func (a Answer) Next() string { return answers[a].next }
+// Advice returns the one sentence that tells a model or a person what to do
+// next, empty where there is nothing to say.
+func (a Answer) Advice() string { return answers[a].advice }

@@ -12,7 +12,7 @@ type machine struct {
 	Answers []struct {
 		Answer string
 		Code   int
-		Next   string
+		Advice string
 	}
 }
 
@@ -60,8 +60,8 @@ func TestEveryAnswer(t *testing.T) {
 	}
 	for i, row := range rows {
 		a := Answer(i)
-		if a.String() != row.Answer || a.Code() != row.Code || a.Next() != row.Next {
-			t.Errorf("got %s, %d, %q, want %+v", a, a.Code(), a.Next(), row)
+		if a.String() != row.Answer || a.Code() != row.Code || a.Advice() != row.Advice {
+			t.Errorf("got %s, %d, %q, want %+v", a, a.Code(), a.Advice(), row)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestPromises(t *testing.T) {
 				check(moved || event == CallAgain && from == Executing, "what is forwarded is reserved")
 			}
 			if call && !moved {
-				check(answer.Code() != 0 && answer.Next() != "" || answer == Replay || answer == Gone || answer == Forward,
+				check(answer.Code() != 0 && answer.Advice() != "" || answer == Replay || answer == Gone || answer == Forward,
 					"a call that is not forwarded is told why and what to do")
 			}
 			if event == Timeout || event == TimeoutUncommitted {

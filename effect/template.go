@@ -9,8 +9,8 @@ import (
 	"github.com/caddymcp/gateway/jsonrpc"
 )
 
-// Limits of a key. A part is an identifier, not a text; together they keep a
-// key well below what every store can index.
+// Limits of a key. A part is an identifier, not a text. A key may still be
+// longer than what every store can index: its digest is not.
 const (
 	MaxParts = 16
 	MaxPart  = 1024 // bytes of one resolved part

@@ -246,5 +246,8 @@ func runErrors(t *testing.T, open Open) {
 		if _, _, err := s.ledger.Load(t.Context(), s.key); err == nil {
 			t.Error("loaded without an error")
 		}
+		if _, err := effect.Sweep(t.Context(), s.ledger); err == nil {
+			t.Error("swept without an error")
+		}
 	})
 }
