@@ -12,9 +12,9 @@ import (
 )
 
 // canonicalizer renders JSON texts in their canonical form (RFC 8785), in one
-// pass. It must only see what jsonrpc.Message.Parse has admitted: valid JSON
-// without duplicate names, invalid UTF-8 or half surrogate pairs, of limited
-// depth. Of numbers it knows the integers that are canonical already.
+// pass. It must only see what jsonrpc.Message.Parse has found to be valid JSON
+// without invalid UTF-8 or half surrogate pairs, of limited depth. Of numbers
+// it knows the integers that are canonical already.
 //
 // Members are written as they come and put in order when their object ends.
 type canonicalizer struct {
@@ -22,15 +22,15 @@ type canonicalizer struct {
 	at   int
 	out  []byte
 
-	members []member // of all the objects that are open, the innermost last
-	arena   []byte   // names that were escaped
+	members []written // of all the objects that are open, the innermost last
+	arena   []byte    // names that were escaped
 	scratch []byte
 
 	inexact bool // a number was no canonical integer
 }
 
-// member is one that was written.
-type member struct {
+// written is a member that was written.
+type written struct {
 	name       []byte // unescaped; aliases the text or the arena
 	start, end int    // of its name and value in out
 }
@@ -116,7 +116,7 @@ func (c *canonicalizer) object() {
 			c.copy()
 			c.space()
 		}
-		m := member{start: len(c.out)}
+		m := written{start: len(c.out)}
 		raw := c.string()
 		m.name = c.unescaped(raw)
 		c.out = appendCanonicalString(c.out, raw)
@@ -132,7 +132,7 @@ func (c *canonicalizer) object() {
 }
 
 // order puts the members that were written from start on in order.
-func (c *canonicalizer) order(members []member, start int) {
+func (c *canonicalizer) order(members []written, start int) {
 	if slices.IsSortedFunc(members, byName) {
 		return
 	}
@@ -150,7 +150,7 @@ func (c *canonicalizer) order(members []member, start int) {
 // byName compares names by their UTF-16 code units (RFC 8785, section 3.2.3).
 // UTF-8 sorts alike, but for the characters beyond the basic plane (first byte
 // from 0xF0), which UTF-16 puts before U+E000 to U+FFFF (0xEE and 0xEF).
-func byName(a, b member) int {
+func byName(a, b written) int {
 	for i := range min(len(a.name), len(b.name)) {
 		if x, y := a.name[i], b.name[i]; x != y {
 			return int(utf16Order(x)) - int(utf16Order(y))

@@ -8,7 +8,8 @@ import (
 
 // Command is what can be done to the record of one key: a Call, Outcome,
 // Withdrawal, Renewal, Resolution, Reopening or Sweeping. Each can be repeated
-// after an error without harm.
+// after an error without harm. Durations are whole microseconds, as the store
+// keeps them.
 type Command interface {
 	// Target returns the key of the record.
 	Target() Key
@@ -30,7 +31,7 @@ type Call struct {
 	Caller       string
 	RequestState *StateDigest // nil if the call has no requestState
 
-	Rounds      int           // how many times an attempt may be continued
+	Rounds      int           // how many times an attempt may be continued; 0 is never
 	Lease       time.Duration // until the record is ambiguous, unless it is renewed
 	SettleAfter time.Duration
 	Retain      time.Duration

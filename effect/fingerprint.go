@@ -27,9 +27,8 @@ const (
 	maxNames    = 4096 // bytes
 )
 
-// Identify returns the fingerprint and the outline of a tool call. Parse must
-// have returned nil, and its tool and arguments must be of the right types
-// (admission row 10).
+// Identify returns the fingerprint and the outline of a tool call that Parse
+// has read.
 //
 // A number that is not the canonical spelling of an integer within ±(2^53-1)
 // refuses the call, with CodeNotInteger: 0.1 and 0.10 are the same money, and
@@ -56,17 +55,23 @@ func AppendIdentified(dst []byte, m *jsonrpc.Message) []byte {
 	return dst
 }
 
-// input writes the canonical JSON of the tool's name and the arguments.
+// input writes the canonical JSON of the tool's name and the arguments. What
+// admission would have refused, but for "enforce off", is written as it is.
 func (c *canonicalizer) input(m *jsonrpc.Message) {
 	c.out = append(c.out, '[')
-	c.append(m.Params.Name.Raw)
+	c.member(m.Params.Name, "null")
 	c.out = append(c.out, ',')
-	if m.Params.Arguments.Type == jsonrpc.Object {
-		c.append(m.Params.Arguments.Raw)
-	} else {
-		c.out = append(c.out, "{}"...)
-	}
+	c.member(m.Params.Arguments, "{}")
 	c.out = append(c.out, ']')
+}
+
+// member writes a member's canonical form, or what stands for none.
+func (c *canonicalizer) member(m jsonrpc.Member, none string) {
+	if m.Type == jsonrpc.Absent || m.Type == jsonrpc.Null {
+		c.out = append(c.out, none...)
+		return
+	}
+	c.append(m.Raw)
 }
 
 func notInteger(m *jsonrpc.Message) *Refusal {

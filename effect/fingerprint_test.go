@@ -47,6 +47,9 @@ func TestFingerprintInput(t *testing.T) {
 		{"no arguments", `"pay"`, ``, `["pay",{}]`},
 		{"null arguments", `"pay"`, `null`, `["pay",{}]`},
 		{"empty arguments", `"pay"`, `{}`, `["pay",{}]`},
+		{"arguments that are not admitted", `"pay"`, `[ 1 ]`, `["pay",[1]]`},
+		{"a tool that is not admitted", ` 1 `, `{}`, `[1,{}]`},
+		{"no tool", `null`, `{}`, `[null,{}]`},
 		{"an escaped tool", `"p\u0061y"`, `{}`, `["pay",{}]`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,6 +61,23 @@ func TestFingerprintInput(t *testing.T) {
 				t.Errorf("another fingerprint, or refused: %v", refusal)
 			}
 		})
+	}
+}
+
+// A message that only "enforce off" lets through has a fingerprint too.
+func TestFingerprintOfWhatIsNotAdmitted(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`:                                                   `[null,{}]`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay","arguments":{"a":1,"a":2}}}`: `["pay",{"a":1,"a":2}]`,
+	} {
+		var m jsonrpc.Message
+		_ = m.Parse([]byte(body))
+		if got := string(AppendIdentified(nil, &m)); got != want {
+			t.Errorf("%s: got %s, want %s", body, got, want)
+		}
+		if _, _, refusal := Identify(&m); refusal != nil {
+			t.Errorf("%s: %v", body, refusal)
+		}
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 // A store decides nothing. To apply a command it loads the record of the key,
 // asks [Step], and stores what it says, all of it or nothing, on the condition
 // that the record still has the key, attempt, token and state it was loaded
-// with; where that does not hold, it begins again. The time is the store's own:
-// hosts that share a store share its clock.
+// with; where that does not hold, it begins again. Of several commands in one
+// write the later meets the record that the earlier leaves. The time is the
+// store's own: hosts that share a store share its clock.
 //
 // An error says that the store did not answer: what was asked may have been
 // done or not. The same command can be repeated without harm, a [Call] with the
