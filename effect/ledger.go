@@ -9,9 +9,10 @@ import (
 // called at the same time, also by several processes.
 //
 // A store decides nothing. To apply a command it loads the record of the key,
-// asks [Step], and stores what it says, all of it or nothing, on the condition
-// that the record still has the key, attempt, token and state it was loaded
-// with; where that does not hold, it begins again. Of several commands in one
+// asks [Step], and stores what it says, all of it or nothing, as long as the
+// record is as it was loaded: it holds a lock from the one to the other, and
+// the write compares key, attempt, token and state and checks that it hit;
+// where it did not, the store begins again. Of several commands in one
 // write the later meets the record that the earlier leaves. The time is the
 // store's own: hosts that share a store share its clock.
 //
