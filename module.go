@@ -124,8 +124,8 @@ type Handler struct {
 	// of another's, unless the server says that its list is public.
 	Caller []string `json:"caller,omitempty"`
 
-	// How much memory what was learned of tools may take, in bytes. Past it the
-	// least used is forgotten. Handlers with the same size share it, and a
+	// How much memory what was learned of tools may take, in bytes, a quarter of
+	// it for the texts of lists. Past it the least used is forgotten. Handlers with the same size share it, and a
 	// reload keeps it. Default: 33554432 (32 MiB).
 	MaxLearned int64 `json:"max_learned,omitempty"`
 
