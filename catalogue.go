@@ -394,14 +394,15 @@ func (c *catalogue) digest(response, id []byte) uint64 {
 // is near its beginning or its end, or -1.
 func findID(response, id []byte) int {
 	const near = 128
-	member := append([]byte(`"id":`), id...)
-	head := response[:min(near, len(response))]
-	if i := bytes.Index(head, member); i >= 0 {
-		return i + len(`"id":`)
-	}
-	start := max(0, len(response)-near)
-	if i := bytes.LastIndex(response[start:], member); i >= 0 {
-		return start + i + len(`"id":`)
+	head, tail := response[:min(near, len(response))], max(0, len(response)-near)
+	for _, name := range [...]string{`"id":`, `"id": `} {
+		member := append([]byte(name), id...)
+		if i := bytes.Index(head, member); i >= 0 {
+			return i + len(name)
+		}
+		if i := bytes.LastIndex(response[tail:], member); i >= 0 {
+			return tail + i + len(name)
+		}
 	}
 	return -1
 }

@@ -268,6 +268,10 @@ func TestDigestOfPages(t *testing.T) {
 		}
 	}
 	tail := func(id string) string { return `{"result":{"x":"` + pad + `","id":7},"jsonrpc":"2.0","id":` + id + `}` }
+	spaced := func(id string) string { return `{"jsonrpc": "2.0", "id": ` + id + `, "result": {"tools": []}}` }
+	if digest(spaced("1"), "1") != digest(spaced("22"), "22") {
+		t.Error("an id after a space is not left out")
+	}
 	if digest(tail("1"), "1") != digest(tail("22"), "22") {
 		t.Error("an id at the end is not left out")
 	}
