@@ -19,9 +19,11 @@ func TestCallsAskForNoLists(t *testing.T) {
 	up := newServer(t, page(regional, ""))
 	s := incaddy.Run(t, site("", proxy(up.up.Addr())))
 	client := incaddy.Client(t, true)
-	send(client, lists.request(t.Context(), s.URL), "")
+	first, again := lists, agreeing
+	first.plain, again.plain = true, true
+	send(client, first.request(t.Context(), s.URL), "")
 	for range n {
-		if a := send(client, agreeing.request(t.Context(), s.URL), ""); a.status != http.StatusOK {
+		if a := send(client, again.request(t.Context(), s.URL), ""); a.status != http.StatusOK {
 			t.Fatalf("answered %d %s", a.status, a.body)
 		}
 	}
@@ -37,9 +39,9 @@ func TestForgottenHeader(t *testing.T) {
 	tool := strings.NewReplacer("create_refund", "issue_write", `"region"`, `"owner"`, `"Region"`, `"owner"`).Replace(regional)
 	up := newServer(t, page(tool, ""))
 	s := incaddy.Run(t, site("", proxy(up.up.Addr())))
-	call(t, s, lists)
+	ask(t, s, lists)
 	m := message{tool: "issue_write", args: `{"owner":"octocat"}`}
-	a := call(t, s, m)
+	a := ask(t, s, m)
 	if a.status != http.StatusBadRequest || !strings.Contains(a.body, "-32020") || !strings.Contains(a.body, "Mcp-Param-Owner") {
 		t.Errorf("answered %d %s", a.status, a.body)
 	}
@@ -56,13 +58,13 @@ func TestToolThatAppearsLater(t *testing.T) {
 	other := strings.Replace(regional, "create_refund", "create_order", 1)
 	up := newServer(t, page(other, ""))
 	s := incaddy.Run(t, site("", proxy(up.up.Addr())))
-	call(t, s, lists)
+	ask(t, s, lists)
 	knowsNothing(t, s)
 	for _, list := range []string{other, regional} { // of the new list, two pages
 		up.set(page(list, ""), brokenup.SSE(changed))
-		call(t, s, message{method: "subscriptions/listen"})
+		ask(t, s, message{method: "subscriptions/listen"})
 		up.set(page(list, ""), ok)
-		call(t, s, lists)
+		ask(t, s, lists)
 	}
 	verifies(t, s)
 }
