@@ -431,3 +431,25 @@ func TestNoProtocolSwitch(t *testing.T) {
 		t.Errorf("the upstream received %v", got)
 	}
 }
+
+// A server may let a header override the method: the body of what is no POST
+// does not reach it.
+func TestBodyOfOtherMethods(t *testing.T) {
+	for _, enforce := range []string{"on", "off"} {
+		up := newUpstream(t, committed)
+		site := incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\nenforce " + enforce + "\n}\nreverse_proxy " + up.addr()})
+		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodOptions} {
+			for name, body := range map[string]io.Reader{"sized": strings.NewReader(toolCall("refund", "{}")), "chunked": io.MultiReader(strings.NewReader(toolCall("refund", "{}")))} {
+				request, _ := http.NewRequest(method, site.URL+"/mcp", body)
+				request.Header.Set("X-Http-Method-Override", "POST")
+				text(t, do(t, request))
+				up.mu.Lock()
+				got := up.received[len(up.received)-1]
+				up.mu.Unlock()
+				if got.method != method || (got.body == "") != (enforce == "on") {
+					t.Errorf("enforce %s, %s, %s: the upstream received %s %q", enforce, method, name, got.method, got.body)
+				}
+			}
+		}
+	}
+}

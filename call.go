@@ -189,6 +189,23 @@ func (c *call) forward(ctx context.Context, body *bodyReader) *http.Request {
 	return r
 }
 
+// withoutBody returns a request that carries no message, as it goes on. A body
+// has no meaning there, but a server that lets a header override the method
+// would take it for a POST that nobody checked.
+func (c *call) withoutBody() *http.Request {
+	if c.request.ContentLength == 0 || c.h.Enforce == off {
+		return c.request
+	}
+	r := c.request.WithContext(c.request.Context())
+	r.Body = http.NoBody
+	r.ContentLength = 0
+	r.TransferEncoding = nil
+	r.Trailer = nil
+	r.Header = maps.Clone(c.request.Header)
+	r.Header.Del("Content-Length")
+	return r
+}
+
 // relay passes on what is no tool call. Its answer may be a stream that lasts
 // for hours, and the body is not kept for so long: once the transport has read
 // it nothing holds it any more. Nobody reads it twice: reverse_proxy tries again

@@ -273,7 +273,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	refusal := c.admit()
 	if refusal == nil && r.Method != http.MethodPost {
 		c.setPlaceholders()
-		return c.relayBeside(w, r, next)
+		return c.relayBeside(w, c.withoutBody(), next)
 	}
 	c.publish()
 	if refusal != nil {
