@@ -16,9 +16,9 @@ import (
 // call is one request on its way through the handler: what was read of it and
 // what became of it.
 type call struct {
-	h       *Handler
-	request *http.Request // as it came
-	client  http.ResponseWriter
+	h        *Handler
+	request  *http.Request       // as it came
+	response http.ResponseWriter // to the client
 
 	body      []byte
 	complete  bool // the body was read to its end
@@ -119,7 +119,7 @@ func (c *call) read() (parseErr error) {
 			hold:   c.hold,
 			share:  bodyShare{budget: &c.h.arriving},
 			grace:  c.h.grace,
-			client: http.NewResponseController(c.client),
+			client: http.NewResponseController(c.response),
 		})
 		if c.unread != nil {
 			return nil

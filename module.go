@@ -268,7 +268,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	// What goes on after a switch of protocols would pass unseen; MCP has none.
 	r.Header.Del("Upgrade")
 	r.Header.Del("Http2-Settings")
-	c := &call{h: h, request: r, client: w, rule: h.tools.fallback}
+	c := &call{h: h, request: r, response: w, rule: h.tools.fallback}
 	defer c.release()
 	refusal := c.admit()
 	if refusal == nil && r.Method != http.MethodPost {

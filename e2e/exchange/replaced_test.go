@@ -31,6 +31,14 @@ func TestLargeErrorsAreReplaced(t *testing.T) {
 			httpStatus.check(t, s, call(t, s, message{}))
 		})
 	}
+	// Not even as messages: clients repeat upon these by themselves.
+	for _, status := range []int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			up := brokenup.TCP(t, brokenup.Answer(brokenup.JSON(`{"jsonrpc":"2.0","id":$id,"error":{"code":-32000,"message":"`+large(4000)+`"}}`).With(status)))
+			s := incaddy.Run(t, site("response_buffer 1KiB", proxy(up.Addr())))
+			httpStatus.check(t, s, call(t, s, message{}))
+		})
+	}
 	t.Run("but not a refusal of the protocol", func(t *testing.T) {
 		up := brokenup.TCP(t, brokenup.Answer(brokenup.JSON(`{"jsonrpc":"2.0","id":$id,"error":{"code":-32602,"message":"`+large(4000)+`"}}`).With(400)))
 		s := incaddy.Run(t, site("response_buffer 1KiB", proxy(up.Addr())))
