@@ -47,9 +47,17 @@ type Ledger interface {
 	// Census counts the records in each state, for metrics.
 	Census(ctx context.Context) (Census, error)
 
+	// Secret returns what callers are digested with: random, made with the
+	// store, and the same for all who share it.
+	Secret(ctx context.Context) (Secret, error)
+
 	// Close ends the use of the store, after what is being done in it.
 	Close() error
 }
+
+// Secret is the key of the digests by which callers are told apart. Without it
+// nobody can find out from a record who a caller is by trying.
+type Secret [32]byte
 
 // Filter selects records.
 type Filter struct {

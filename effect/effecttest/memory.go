@@ -3,6 +3,7 @@ package effecttest
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"sync"
@@ -13,7 +14,8 @@ import (
 // Memory is a ledger that forgets everything with its process: the model that
 // the others are compared with.
 type Memory struct {
-	clock *Clock
+	clock  *Clock
+	secret effect.Secret
 
 	mu       sync.Mutex
 	closed   bool
@@ -23,7 +25,9 @@ type Memory struct {
 
 // NewMemory returns an empty ledger.
 func NewMemory(clock *Clock) *Memory {
-	return &Memory{clock: clock, records: make(map[effect.Key]effect.Record)}
+	m := &Memory{clock: clock, records: make(map[effect.Key]effect.Record)}
+	_, _ = rand.Read(m.secret[:]) // it never fails
+	return m
 }
 
 var errClosed = errors.New("the ledger is closed")
@@ -156,6 +160,15 @@ func (m *Memory) Census(ctx context.Context) (effect.Census, error) {
 		}
 	}
 	return census, nil
+}
+
+// Secret implements effect.Ledger.
+func (m *Memory) Secret(ctx context.Context) (effect.Secret, error) {
+	if err := m.begin(ctx); err != nil {
+		return effect.Secret{}, err
+	}
+	defer m.mu.Unlock()
+	return m.secret, nil
 }
 
 // Close implements effect.Ledger.

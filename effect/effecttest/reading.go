@@ -28,6 +28,23 @@ func many(t *testing.T, open Open) *story {
 }
 
 func runReading(t *testing.T, open Open) {
+	t.Run("secret", func(t *testing.T) {
+		s, other := newStory(t, open), newStory(t, open)
+		read := func(l effect.Ledger) effect.Secret {
+			secret, err := l.Secret(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return secret
+		}
+		secret := read(s.ledger)
+		if secret == (effect.Secret{}) || read(s.ledger) != secret {
+			t.Error("a ledger has not one secret")
+		}
+		if read(other.ledger) == secret {
+			t.Error("two ledgers have the same secret")
+		}
+	})
 	t.Run("list", func(t *testing.T) {
 		s := many(t, open)
 		start := s.clock.Now().Add(-4 * time.Second)
@@ -248,6 +265,9 @@ func runErrors(t *testing.T, open Open) {
 		}
 		if _, err := effect.Sweep(t.Context(), s.ledger); err == nil {
 			t.Error("swept without an error")
+		}
+		if _, err := s.ledger.Secret(t.Context()); err == nil {
+			t.Error("its secret was read without an error")
 		}
 	})
 }
