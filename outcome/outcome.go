@@ -123,6 +123,9 @@ type Observation struct {
 	// Substituted reports that the body was handed out, and that the response
 	// is not, or not certainly, the word of whoever got it.
 	Substituted bool
+
+	// Continues reports that the call goes on with one that asked for input.
+	Continues bool
 }
 
 // Verdict is what the table makes of an observation.
@@ -137,10 +140,12 @@ type Verdict struct {
 //
 // The modifiers come after it and only ever move an outcome away from Failed:
 // where a second attempt carried the body, the refusal of one says nothing
-// about the other, and neither does a refusal that somebody else wrote.
+// about the other, and neither does a refusal that somebody else wrote, nor the
+// failure of a later leg about those before it: SDKs run a handler again from
+// its top for each.
 func Decide(o *Observation) Verdict {
 	v := decide(o)
-	if o.Repeated || o.Substituted {
+	if o.Repeated || o.Substituted || o.Continues {
 		return v.unproven()
 	}
 	return v

@@ -191,6 +191,15 @@ func TestEveryObservationHasAnAnswer(t *testing.T) {
 		}
 		o.Substituted = false
 
+		o.Continues = true
+		later := Decide(&o)
+		check(later.Outcome != Failed, o, later, "failed is impossible on a later leg")
+		check(later.Answer != NotSent, o, later, "what an earlier leg sent was sent")
+		if v.Outcome != Failed {
+			check(later == v, o, later, "that a call goes on changes nothing else")
+		}
+		o.Continues = false
+
 		o.CodeIsAmbiguous = true
 		check(Decide(&o).Outcome != Failed || v.Outcome == Failed, o, v, "ambiguous_codes adds nothing to the closed set")
 	})
