@@ -58,6 +58,7 @@ func FuzzParse(f *testing.F) {
 			{"uri", m.Params.URI, params["uri"]},
 			{"taskId", m.Params.TaskID, params["taskId"]},
 			{"arguments", m.Params.Arguments, params["arguments"]},
+			{"requestState", m.Params.RequestState, params["requestState"]},
 			{"_meta", m.Params.Meta, params["_meta"]},
 			{"protocolVersion", m.Params.ProtocolVersion, meta[versionMember]},
 		} {

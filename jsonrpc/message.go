@@ -93,6 +93,7 @@ type Params struct {
 
 	Name, URI, TaskID Member // params.name, params.uri, params.taskId
 	Arguments         Member // params.arguments
+	RequestState      Member // params.requestState
 	Meta              Member // params._meta
 	ProtocolVersion   Member // params._meta["io.modelcontextprotocol/protocolVersion"]
 
@@ -105,7 +106,7 @@ const versionMember = "io.modelcontextprotocol/protocolVersion"
 // Variant reports whether params, or its _meta for the protocol version, holds a member whose
 // name equals the given one under simple case folding but not byte for byte: "Name", "uRI",
 // "_META". A parser that ignores case would take it for the member itself. The given name is
-// that of a member in Params: "name", "uri", "taskId", "arguments", "_meta" or
+// that of a member in Params: "name", "uri", "taskId", "arguments", "requestState", "_meta" or
 // "io.modelcontextprotocol/protocolVersion"; for any other the answer is false.
 func (p *Params) Variant(name string) bool {
 	return p.variants.has(name)

@@ -186,6 +186,8 @@ func (p *parser) member(in scope, name []byte) (*Member, scope) {
 			return &params.TaskID, elsewhere
 		case "arguments":
 			return &params.Arguments, elsewhere
+		case "requestState":
+			return &params.RequestState, elsewhere
 		case "_meta":
 			params.ProtocolVersion = Member{}
 			return &params.Meta, inMeta

@@ -70,7 +70,7 @@ func TestParseForgetsTheBodyBefore(t *testing.T) {
 
 func TestMessage(t *testing.T) {
 	const body = ` {"params" : { "name":"n\u0061me" , "uri" :"file:///a","taskId":"t-1",
-		"arguments": {"b":[1, 2]} ,"_meta":{"io.modelcontextprotocol/protocolVersion": "2026-07-28","x":0}, "cursor":null},
+		"arguments": {"b":[1, 2]} ,"requestState" :"s\/1","_meta":{"io.modelcontextprotocol/protocolVersion": "2026-07-28","x":0}, "cursor":null},
 		"id":"\u0031" ,"method":"tools/call" , "jsonrpc":"2.0"} `
 	var m Message
 	if err := m.Parse([]byte(body)); err != nil {
@@ -90,6 +90,7 @@ func TestMessage(t *testing.T) {
 		{"uri", m.Params.URI, String, `"file:///a"`},
 		{"taskId", m.Params.TaskID, String, `"t-1"`},
 		{"arguments", m.Params.Arguments, Object, `{"b":[1, 2]}`},
+		{"requestState", m.Params.RequestState, String, `"s\/1"`},
 		{"_meta", m.Params.Meta, Object, `{"io.modelcontextprotocol/protocolVersion": "2026-07-28","x":0}`},
 		{"protocolVersion", m.Params.ProtocolVersion, String, `"2026-07-28"`},
 	} {
@@ -146,9 +147,9 @@ func TestKinds(t *testing.T) {
 // Members of the same names elsewhere are not those of params.
 func TestMembersElsewhere(t *testing.T) {
 	for _, body := range []string{
-		`{"jsonrpc":"2.0","method":"x","name":"a","uri":"b","taskId":"t","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"1"}}`,
-		`{"jsonrpc":"2.0","method":"x","params":{"x":{"name":"a","uri":"b","taskId":"t","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"1"}}}}`,
-		`{"jsonrpc":"2.0","method":"x","params":[{"name":"a","uri":"b","taskId":"t","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"1"}}]}`,
+		`{"jsonrpc":"2.0","method":"x","name":"a","uri":"b","taskId":"t","arguments":{},"requestState":"s","_meta":{"io.modelcontextprotocol/protocolVersion":"1"}}`,
+		`{"jsonrpc":"2.0","method":"x","params":{"x":{"name":"a","uri":"b","taskId":"t","arguments":{},"requestState":"s","_meta":{"io.modelcontextprotocol/protocolVersion":"1"}}}}`,
+		`{"jsonrpc":"2.0","method":"x","params":[{"name":"a","uri":"b","taskId":"t","arguments":{},"requestState":"s","_meta":{"io.modelcontextprotocol/protocolVersion":"1"}}]}`,
 		`{"jsonrpc":"2.0","method":"x","result2":{"name":"a"},"params":{"io.modelcontextprotocol/protocolVersion":"1"}}`,
 	} {
 		var m Message
@@ -156,7 +157,7 @@ func TestMembersElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := m.Params
-		for _, member := range []Member{p.Name, p.URI, p.TaskID, p.Arguments, p.Meta, p.ProtocolVersion} {
+		for _, member := range []Member{p.Name, p.URI, p.TaskID, p.Arguments, p.RequestState, p.Meta, p.ProtocolVersion} {
 			if member.Type != Absent {
 				t.Errorf("%s: read %s", body, member.Raw)
 			}
@@ -194,12 +195,12 @@ func TestNotJSONLeavesNothing(t *testing.T) {
 }
 
 func TestVariant(t *testing.T) {
-	all := []string{"name", "uri", "taskId", "arguments", "_meta", versionMember}
+	all := []string{"name", "uri", "taskId", "arguments", "requestState", "_meta", versionMember}
 	for _, row := range []struct {
 		params string
 		want   string
 	}{
-		{`{"name":"a","uri":"b","taskId":"c","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"1"}}`, ""},
+		{`{"name":"a","uri":"b","taskId":"c","arguments":{},"requestState":"s","_meta":{"io.modelcontextprotocol/protocolVersion":"1"}}`, ""},
 		{`{"Name":1}`, "name"},
 		{`{"name":"ok","NAME":"evil"}`, "name"},
 		{`{"n\u0041me":1}`, "name"},
@@ -209,6 +210,9 @@ func TestVariant(t *testing.T) {
 		{`{"taſkId":1}`, "taskId"},
 		{`{"tasKId":1}`, "taskId"}, // U+212A, the Kelvin sign
 		{`{"argumentſ":{}}`, "arguments"},
+		{`{"RequestState":"s"}`, "requestState"},
+		{`{"requestState":"s","requestſtate":"t"}`, "requestState"},
+		{`{"requestState\u0000":"s"}`, "requestState"},
 		{`{"_META":{}}`, "_meta"},
 		{`{"_meta":{"IO.modelcontextprotocol/protocolVersion":"1"}}`, versionMember},
 		{`{"_meta":{"io.modelcontextprotocol/protocolversion":"1"}}`, versionMember},

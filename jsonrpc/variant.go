@@ -8,7 +8,7 @@ type variantSet uint8
 // The names a case variant of which is told apart from an unknown member.
 var (
 	messageNames = byteStrings("jsonrpc", "id", "method", "params", "result", "error")
-	paramsNames  = byteStrings("name", "uri", "taskId", "arguments", "_meta")
+	paramsNames  = byteStrings("name", "uri", "taskId", "arguments", "requestState", "_meta")
 	metaNames    = byteStrings(versionMember)
 )
 

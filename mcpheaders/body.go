@@ -93,6 +93,8 @@ func (r *request) exactParams() *Refusal {
 		member = r.source.member
 	case r.msg.Method == "tools/call" && params.Variant("arguments"):
 		member = "arguments"
+	case r.msg.Method == "tools/call" && params.Variant("requestState"):
+		member = "requestState"
 	default:
 		return nil
 	}
