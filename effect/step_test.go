@@ -158,6 +158,9 @@ func TestDigestState(t *testing.T) {
 	if text, _ := DigestState(state(`"1"`)); text == number {
 		t.Error("a number continues what a string held")
 	}
+	if text, _ := DigestState(state(`"not a string\u00001"`)); text == number {
+		t.Error("a number continues what a string held that was made for it")
+	}
 	if _, present := DigestState(jsonrpc.Member{}); present {
 		t.Error("an absent requestState is present")
 	}
