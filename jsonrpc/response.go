@@ -2,6 +2,7 @@ package jsonrpc
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"strconv"
 )
 
@@ -27,6 +28,10 @@ type ResponseReader struct {
 
 	place     place
 	inOutcome bool // the value of OutcomeMember is an open object or array
+
+	digest    textDigest // of result.requestState
+	flatTask  string     // result.taskId, as Answer has it
+	hasFlatID bool       // it is a non-empty string
 }
 
 // Answer is what was read of one message of the upstream. Of an unreadable one, only Kind,
@@ -43,7 +48,23 @@ type Answer struct {
 	HasResultType   bool
 	IsError         bool
 	HasRequestState bool // result.requestState is a non-empty string
-	HasTaskID       bool // result.task.taskId is a non-empty string
+	HasTaskID       bool // the result names a task, with a non-empty string: see TaskID
+
+	// RequestState is the SHA-256 of the characters of result.requestState if there is one,
+	// whatever its length and spelling. If it is not all characters (half a surrogate pair,
+	// invalid UTF-8), nothing that Parse accepts has the same digest: clients repair such a text
+	// in different ways, and what they send back is not what was given to them.
+	RequestState [sha256.Size]byte
+
+	// TaskID is where a CreateTaskResult has the id: in result.taskId if resultType is "task"
+	// (io.modelcontextprotocol/tasks, "Task Creation"), otherwise in result.task.taskId (2025-11-25,
+	// basic/utilities/tasks, "Creating Tasks"). In a result of any other type, taskId is a member
+	// like any other. It is empty if longer than 256 bytes or not all characters.
+	TaskID string
+
+	// The value of a result's member result is the bytes [ResultStart, ResultEnd) of the message;
+	// both are 0 for anything but a Result.
+	ResultStart, ResultEnd int64
 
 	Code int64 // error.code, or the nearest int64
 
@@ -73,7 +94,7 @@ const (
 )
 
 const (
-	maxText = 256 // bytes of Method and ResultType
+	maxText = 256 // bytes of Method, ResultType and TaskID
 	idSlack = 256 // bytes that a number may be longer than our id and still be recognized as it
 )
 
@@ -83,7 +104,7 @@ func (r *ResponseReader) Reset(id []byte) {
 	r.scanner.reset()
 	raw := r.id.Raw[:0]
 	raw = append(raw, id...)
-	*r = ResponseReader{scanner: r.scanner, id: Member{Raw: raw}}
+	*r = ResponseReader{scanner: r.scanner, id: Member{Raw: raw}, digest: r.digest}
 	switch {
 	case len(raw) == 0:
 	case raw[0] == '"':
@@ -101,12 +122,15 @@ func (r *ResponseReader) Write(p []byte) {
 	}
 	for len(p) > 0 && !r.Broken() {
 		n, ev := r.scan(p)
+		read := p[:n]
 		p = p[n:]
 		switch ev {
+		case evNone:
+			r.onCut(read)
 		case evName:
 			r.onName()
 		case evValue:
-			r.onValue()
+			r.onValue(read)
 		case evOpen:
 			r.onOpen()
 		case evClose:
@@ -138,6 +162,9 @@ func (r *ResponseReader) Close() Answer {
 	case r.has(rowResult):
 		r.answer.Kind = Result
 		r.answer.Splice = r.place.splice(createMeta, r.has(rowMeta), r.has(rowOutcome))
+		if r.hasFlatID && r.answer.ResultType == "task" {
+			r.answer.HasTaskID, r.answer.TaskID = true, r.flatTask
+		}
 	default:
 		r.answer.Kind = ErrorResponse
 		r.answer.Splice = r.place.splice(createData, r.has(rowData), r.has(rowOutcome))
@@ -243,6 +270,7 @@ const (
 	rowRequestState
 	rowTask
 	rowTaskID
+	rowFlatTaskID
 	rowCode
 	rowMeta
 	rowData
@@ -258,6 +286,9 @@ func types(list ...Type) (set typeSet) {
 	}
 	return set
 }
+
+// anyType is the set of all types.
+var anyType = types(Null, Bool, Number, String, Object, Array)
 
 // watched are the members that are read. Those with types decide the outcome: such a member
 // must be unique in its object and of one of the types. Those without only decide where a
@@ -279,7 +310,8 @@ var watched = [...]struct {
 	rowIsError:      {in: inResult, name: "isError", types: types(Bool)},
 	rowRequestState: {in: inResult, name: "requestState", types: types(String), text: 1},
 	rowTask:         {in: inResult, name: "task", types: types(Object), opens: inTask},
-	rowTaskID:       {in: inTask, name: "taskId", types: types(String), text: 1},
+	rowTaskID:       {in: inTask, name: "taskId", types: types(String), text: maxText},
+	rowFlatTaskID:   {in: inResult, name: "taskId", types: anyType, text: maxText}, // in other results it may be anything
 	rowCode:         {in: inError, name: "code", types: types(Number), text: len("-9223372036854775808")},
 
 	rowMeta:    {in: inResult, name: "_meta", opens: inExtra},
@@ -378,6 +410,9 @@ func (r *ResponseReader) onOpen() {
 	switch {
 	case scope == inResult || scope == inError:
 		r.place.outer = site{start: r.offset}
+		if scope == inResult {
+			r.answer.ResultStart = r.start
+		}
 	case scope == inExtra:
 		r.place.inner = site{start: r.offset}
 	case row == rowMeta || row == rowData:
@@ -394,10 +429,32 @@ func (r *ResponseReader) onClose() {
 		r.place.outcome.end = r.offset
 		r.inOutcome = false
 	}
+	if r.depth == 1 && r.scopes[r.depth+1] == inResult {
+		r.answer.ResultEnd = r.offset
+	}
 }
 
-// onValue notes a scalar.
-func (r *ResponseReader) onValue() {
+// onCut takes what the piece that ends has of a value that goes on.
+func (r *ResponseReader) onCut(read []byte) {
+	if r.row == rowRequestState && r.inToken() && r.typ == String {
+		r.digestState(read)
+	}
+}
+
+// digestState digests what was read of the value of requestState, without its quotes.
+func (r *ResponseReader) digestState(read []byte) {
+	begin, end := r.start+1-(r.offset-int64(len(read))), len(read)
+	if begin > 0 {
+		r.digest.reset()
+	}
+	if !r.inToken() {
+		end--
+	}
+	r.digest.write(read[max(begin, 0):end])
+}
+
+// onValue notes a scalar, which ends with what was read.
+func (r *ResponseReader) onValue(read []byte) {
 	if r.depth == 0 {
 		r.fail("not an object")
 	}
@@ -415,9 +472,16 @@ func (r *ResponseReader) onValue() {
 	case rowIsError:
 		r.answer.IsError = r.token[0] == 't'
 	case rowRequestState:
-		r.answer.HasRequestState = len(r.token) > len(`""`)
+		if r.nonEmpty() {
+			r.digestState(read)
+			r.answer.HasRequestState, r.answer.RequestState = true, r.digest.sum()
+		}
 	case rowTaskID:
-		r.answer.HasTaskID = len(r.token) > len(`""`)
+		r.answer.HasTaskID, r.answer.TaskID = r.nonEmpty(), r.shortText()
+	case rowFlatTaskID:
+		if r.typ == String {
+			r.hasFlatID, r.flatTask = r.nonEmpty(), r.shortText()
+		}
 	case rowCode:
 		r.answer.Code = r.code()
 	case rowMeta, rowData:
@@ -455,6 +519,9 @@ func equalStrings(a, b []byte) bool {
 	y, okY := unquote(b)
 	return okX && okY && bytes.Equal(x, y)
 }
+
+// nonEmpty reports whether the string that was read has characters.
+func (r *ResponseReader) nonEmpty() bool { return len(r.token) > len(`""`) }
 
 // shortText returns the string that was read, if it has at most maxText bytes.
 func (r *ResponseReader) shortText() string {

@@ -1,6 +1,9 @@
 package jsonrpc
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +26,9 @@ type response struct {
 	ResultType      *string `json:"result_type"`
 	IsError         bool    `json:"is_error"`
 	HasRequestState bool    `json:"has_request_state"`
+	RequestState    string  `json:"request_state"` // its characters
 	HasTaskID       bool    `json:"has_task_id"`
+	TaskID          string  `json:"task_id"`
 	Code            int64
 	WithOutcome     string `json:"with_outcome"`
 }
@@ -36,7 +41,7 @@ func shortResponses(t *testing.T) []response {
 	})
 }
 
-// want returns the row as an Answer, but for the Splice.
+// want returns the row as an Answer, but for what is where in the message.
 func (row response) want() Answer {
 	a := Answer{
 		Kind:            map[string]ResponseKind{"unreadable": Unreadable, "result": Result, "error": ErrorResponse, "other": Other}[row.Kind],
@@ -47,12 +52,40 @@ func (row response) want() Answer {
 		IsError:         row.IsError,
 		HasRequestState: row.HasRequestState,
 		HasTaskID:       row.HasTaskID,
+		TaskID:          row.TaskID,
 		Code:            row.Code,
 	}
 	if row.ResultType != nil {
 		a.ResultType, a.HasResultType = *row.ResultType, true
 	}
+	if row.HasRequestState {
+		a.RequestState = sha256.Sum256([]byte(row.RequestState))
+	}
 	return a
+}
+
+// apart returns what was read, but for what is where in the message.
+func (a Answer) apart() Answer {
+	a.Splice, a.ResultStart, a.ResultEnd = Splice{}, 0, 0
+	return a
+}
+
+// checkResult compares the span of the result with the value that a decoder finds.
+func checkResult(t *testing.T, message []byte, a Answer) {
+	t.Helper()
+	if a.Kind != Result {
+		if a.ResultStart != 0 || a.ResultEnd != 0 {
+			t.Errorf("%q: a result at [%d,%d)", message, a.ResultStart, a.ResultEnd)
+		}
+		return
+	}
+	var want map[string]json.RawMessage
+	if json.Unmarshal(message, &want) != nil {
+		return // too deep for encoding/json
+	}
+	if got := message[a.ResultStart:a.ResultEnd]; !bytes.Equal(got, want["result"]) {
+		t.Errorf("%q: the result is %q", message, got)
+	}
 }
 
 func (row response) requestID() []byte {
@@ -93,9 +126,8 @@ func TestResponses(t *testing.T) {
 			if spliced != row.WithOutcome {
 				t.Errorf("with the outcome:\n%s, want\n%s", spliced, row.WithOutcome)
 			}
-			read := got
-			read.Splice = Splice{}
-			if read != row.want() {
+			checkResult(t, message, got)
+			if read := got.apart(); read != row.want() {
 				t.Errorf("%+v, want\n%+v (%s)", read, row.want(), row.Source)
 			}
 		})
