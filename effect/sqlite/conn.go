@@ -1,0 +1,218 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+)
+
+// conn is a connection that keeps its statements. One goroutine at a time uses
+// it.
+type conn struct {
+	db    *sqlite3.Conn
+	stmts map[string]*sqlite3.Stmt
+
+	// waiting reports whether it is still worth waiting for another process.
+	waiting func() bool
+}
+
+// connect opens a connection, at a level of PRAGMA synchronous.
+func connect(ctx context.Context, name, synchronous string) (*conn, error) {
+	db, err := sqlite3.OpenContext(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{db: db, stmts: make(map[string]*sqlite3.Stmt), waiting: func() bool { return ctx.Err() == nil }}
+	err = db.BusyHandler(func(context.Context, int) bool { return c.wait() })
+	if err == nil {
+		// Where a flush leaves what is written in the disk's own cache, a full one
+		// does not. Checkpoints are the writer's to time.
+		err = c.exec("PRAGMA synchronous = " + synchronous +
+			"; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA wal_autocheckpoint = 0")
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// wait waits a little for a lock that another process or connection holds, if
+// that is still worth it. A time by chance gives each the same chance.
+func (c *conn) wait() bool {
+	if !c.waiting() {
+		return false
+	}
+	time.Sleep(time.Duration(rand.Int64N(int64(time.Millisecond))))
+	return true
+}
+
+func (c *conn) close() error {
+	for _, s := range c.stmts {
+		_ = s.Close() // it says again what its last step said
+	}
+	return c.db.Close()
+}
+
+// exec executes statements that have no parameters.
+func (c *conn) exec(sql string) error { return c.db.Exec(sql) }
+
+// rollback ends a transaction that has not ended.
+func (c *conn) rollback() {
+	if !c.db.GetAutocommit() {
+		_ = c.exec("ROLLBACK") // it cannot fail: whatever goes wrong, the transaction has ended
+	}
+}
+
+// prepare returns a statement to bind parameters to, in their order.
+func (c *conn) prepare(sql string) *statement {
+	s, ok := c.stmts[sql]
+	if !ok {
+		var err error
+		if s, _, err = c.db.Prepare(sql); err != nil {
+			return &statement{err: err}
+		}
+		c.stmts[sql] = s
+	}
+	return &statement{s: s}
+}
+
+// isBusy reports whether an error says only that another connection is at work.
+func isBusy(err error) bool {
+	return errors.Is(err, sqlite3.BUSY) || errors.Is(err, sqlite3.PROTOCOL)
+}
+
+// statement binds the parameters of one execution and reads the columns of its
+// rows, both in their order. The first error stays.
+type statement struct {
+	s             *sqlite3.Stmt
+	param, column int
+	err           error
+}
+
+// bind counts a parameter, unless there was an error.
+func (st *statement) bind() bool {
+	st.param++
+	return st.err == nil
+}
+
+func (st *statement) int(n int64) {
+	if st.bind() {
+		st.err = st.s.BindInt64(st.param, n)
+	}
+}
+
+func (st *statement) text(s string) {
+	if st.bind() {
+		st.err = st.s.BindText(st.param, s)
+	}
+}
+
+// blob binds bytes, or null for nil.
+func (st *statement) blob(b []byte) {
+	if st.bind() {
+		st.err = st.s.BindBlob(st.param, b)
+	}
+}
+
+// time binds microseconds, or null for the zero time.
+func (st *statement) time(t time.Time) {
+	switch {
+	case !st.bind():
+	case t.IsZero():
+		st.err = st.s.BindNull(st.param)
+	default:
+		st.err = st.s.BindInt64(st.param, t.UnixMicro())
+	}
+}
+
+func (st *statement) bool(b bool) {
+	n := int64(0)
+	if b {
+		n = 1
+	}
+	st.int(n)
+}
+
+func (st *statement) duration(d time.Duration) { st.int(d.Microseconds()) }
+
+// next goes to the next row, and reports whether there is one.
+func (st *statement) next() bool {
+	st.column = -1
+	return st.err == nil && st.s.Step()
+}
+
+// done ends the execution and returns its error.
+func (st *statement) done() error {
+	if st.s == nil {
+		return st.err
+	}
+	err := st.s.Reset()
+	if st.err != nil {
+		return st.err
+	}
+	return err
+}
+
+// exec executes a statement without rows.
+func (st *statement) exec() error {
+	st.next()
+	return st.done()
+}
+
+func (st *statement) readInt() int64 {
+	st.column++
+	return st.s.ColumnInt64(st.column)
+}
+
+func (st *statement) readText() string {
+	st.column++
+	return st.s.ColumnText(st.column)
+}
+
+// raw returns bytes that are valid until the next row.
+func (st *statement) raw() []byte {
+	st.column++
+	return st.s.ColumnRawBlob(st.column)
+}
+
+// readBlob returns nil for null alone.
+func (st *statement) readBlob() []byte {
+	raw := st.raw()
+	if raw == nil && st.s.ColumnType(st.column) != sqlite3.NULL {
+		raw = []byte{}
+	}
+	if raw == nil {
+		return nil
+	}
+	return append([]byte{}, raw...)
+}
+
+// readBytes reads as many bytes as there must be.
+func (st *statement) readBytes(dst []byte) {
+	if n := copy(dst, st.raw()); n != len(dst) && st.err == nil {
+		st.err = fmt.Errorf("a column has %d bytes, not %d", n, len(dst))
+	}
+}
+
+func (st *statement) readTime() time.Time {
+	st.column++
+	if st.s.ColumnType(st.column) == sqlite3.NULL {
+		return time.Time{}
+	}
+	return time.UnixMicro(st.s.ColumnInt64(st.column)).UTC()
+}
+
+func (st *statement) readDuration() time.Duration {
+	return time.Duration(st.readInt()) * time.Microsecond
+}
+
+// readName reads what is written by its name.
+func (st *statement) readName(name interface{ UnmarshalText([]byte) error }) {
+	if err := name.UnmarshalText(st.raw()); err != nil && st.err == nil {
+		st.err = err
+	}
+}
