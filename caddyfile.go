@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/dustin/go-humanize"
@@ -21,6 +22,69 @@ func init() {
 	// handle blocks, while forward_auth, rate_limit and encode of the site
 	// stay outside.
 	httpcaddyfile.RegisterDirectiveOrder(directive, httpcaddyfile.Before, "invoke")
+	httpcaddyfile.RegisterGlobalOption(directive, parseGlobalOption)
+}
+
+// parseGlobalOption makes the app of the global option.
+func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	if existing != nil {
+		d.Next()
+		return nil, d.Errf("the global option mcp_gateway is given twice")
+	}
+	a := new(App)
+	if err := a.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	return httpcaddyfile.App{Name: directive, Value: caddyconfig.JSON(a, nil)}, nil
+}
+
+// UnmarshalCaddyfile sets up the app from Caddyfile tokens. Syntax:
+//
+//	{
+//	    mcp_gateway {
+//	        ledger <store> ...
+//	    }
+//	}
+func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the option's name
+	if d.NextArg() {
+		return d.Errf("unexpected argument %q: the options stand in a block", d.Val())
+	}
+	for d.NextBlock(0) {
+		if d.Val() != "ledger" {
+			return d.Errf("unrecognized option %q", d.Val())
+		}
+		if a.LedgerRaw != nil {
+			return d.Errf("ledger is given twice")
+		}
+		if !d.NextArg() {
+			return d.Errf("ledger needs the name of a store, as in: ledger sqlite")
+		}
+		store := d.Val()
+		module, err := caddyfile.UnmarshalModule(d, "mcp_gateway.ledgers."+store)
+		if err != nil {
+			return err
+		}
+		a.LedgerRaw = caddyconfig.JSONModuleObject(module, "store", store, nil)
+	}
+	return nil
+}
+
+// UnmarshalCaddyfile sets up the store from Caddyfile tokens. Syntax:
+//
+//	ledger sqlite [<path>]
+func (s *SQLiteLedger) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the store's name
+	if d.NextArg() {
+		s.Path = d.Val()
+		if s.Path == "" {
+			return d.Errf("the path of the ledger is empty")
+		}
+	}
+	if d.NextArg() || d.NextBlock(d.Nesting()) {
+		return d.Errf("unexpected %q: ledger sqlite takes one path and no block", d.Val())
+	}
+	return nil
 }
 
 // parseCaddyfile makes the directive's route. It does what Caddy does for any
@@ -256,4 +320,8 @@ func codesOption(d *caddyfile.Dispenser, codes *[]int64) error {
 }
 
 // Interface guards
-var _ caddyfile.Unmarshaler = (*Handler)(nil)
+var (
+	_ caddyfile.Unmarshaler = (*Handler)(nil)
+	_ caddyfile.Unmarshaler = (*App)(nil)
+	_ caddyfile.Unmarshaler = (*SQLiteLedger)(nil)
+)

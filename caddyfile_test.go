@@ -125,3 +125,26 @@ func TestCaddyfileErrors(t *testing.T) {
 		}
 	})
 }
+
+func TestGlobalOptionErrors(t *testing.T) {
+	tests := []struct{ option, want string }{
+		{"mcp_gateway on", `unexpected argument "on": the options stand in a block, at Caddyfile:2`},
+		{"mcp_gateway {\nledgers sqlite\n}", `unrecognized option "ledgers", at Caddyfile:3`},
+		{"mcp_gateway {\nledger\n}", "ledger needs the name of a store, as in: ledger sqlite, at Caddyfile:3"},
+		{"mcp_gateway {\nledger paper\n}", "module not registered: mcp_gateway.ledgers.paper, at Caddyfile:3"},
+		{"mcp_gateway {\nledger sqlite\nledger sqlite\n}", "ledger is given twice, at Caddyfile:4"},
+		{"mcp_gateway {\nledger sqlite \"\"\n}", "the path of the ledger is empty, at Caddyfile:3"},
+		{"mcp_gateway {\nledger sqlite a b\n}", `unexpected "b": ledger sqlite takes one path and no block, at Caddyfile:3`},
+		{"mcp_gateway {\nledger sqlite a {\nmode\n}\n}", `unexpected "mode": ledger sqlite takes one path and no block, at Caddyfile:4`},
+		{"mcp_gateway {\n}\nmcp_gateway {\n}", "the global option mcp_gateway is given twice, at Caddyfile:4"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.option, func(t *testing.T) {
+			source := "{\n" + tt.option + "\n}\nlocalhost {\n}\n"
+			_, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(source), map[string]any{"filename": "Caddyfile"})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want it to contain %q", err, tt.want)
+			}
+		})
+	}
+}

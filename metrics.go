@@ -59,6 +59,18 @@ var (
 		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "param_headers_total",
 		Help: "Mcp-Param headers of requests that were admitted, by whether they were verified.",
 	}, []string{"verified"})
+
+	ledgerWrites = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "ledger_write_seconds",
+		Help:    "Time until a change of a record was durable, with the wait for those it shared the write with.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+	})
+
+	ledgerBatches = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "ledger_batch_size",
+		Help:    "How many changes of records shared one write to the disk.",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+	})
 )
 
 // What became of a page of a list.
@@ -98,7 +110,10 @@ var lookupSeries = func() (series [len(knowledgeStates)]prometheus.Counter) {
 }()
 
 func registerMetrics(registry prometheus.Registerer) error {
-	for _, collector := range []prometheus.Collector{callsTotal, callDuration, refusalsTotal, repeatsStopped, heldBytes, toolLists, toolDefinitions, toolLookups, paramHeaders} {
+	for _, collector := range []prometheus.Collector{
+		callsTotal, callDuration, refusalsTotal, repeatsStopped, heldBytes, toolLists, toolDefinitions, toolLookups, paramHeaders,
+		ledgerWrites, ledgerBatches,
+	} {
 		err := registry.Register(collector)
 		// A second handler of the same configuration finds them registered.
 		var registered prometheus.AlreadyRegisteredError
@@ -137,3 +152,5 @@ func countCall(v outcome.Verdict, took time.Duration) {
 func countRefusal(reason string, enforced bool) {
 	refusalsTotal.WithLabelValues(reason, strconv.FormatBool(enforced)).Inc()
 }
+
+func observeBatch(size int) { ledgerBatches.Observe(float64(size)) }

@@ -1,0 +1,249 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/caddymcp/gateway/effect"
+)
+
+// LedgerStore is what the modules in the namespace `mcp_gateway.ledgers` are:
+// a place where effects can be on record.
+type LedgerStore interface {
+	caddy.Module
+
+	// Place names the place to people, without secrets. Where two stores of a
+	// module have the same place they are one.
+	Place() string
+
+	// OneHost reports whether only one host can use the place.
+	OneHost() bool
+
+	// Open opens the place, and creates it if it is not there. What it returns
+	// tells onBatch how many commands shared a write.
+	Open(ctx context.Context, onBatch func(size int)) (effect.Ledger, error)
+}
+
+// sweepEvery is a third of the lease of a call: what has run out is ambiguous
+// for everybody, and counted, before another lease has passed.
+const sweepEvery = 10 * time.Second
+
+// sweepTime bounds one sweep of a store that stalls.
+const sweepTime = 30 * time.Second
+
+var errLedgerReleased = errors.New("the ledger is not in use any more")
+
+// ledgers holds the ledger of each place in use.
+var ledgers = caddy.NewUsagePool()
+
+// placeOf is the key of a ledger in the pool.
+type placeOf struct {
+	module caddy.ModuleID
+	place  string
+}
+
+func keyOf(s LedgerStore) placeOf { return placeOf{s.CaddyModule().ID, s.Place()} }
+
+// useLedger returns the ledger of a store, which the caller must release.
+func useLedger(s LedgerStore) (*sharedLedger, error) {
+	pooled, _, err := ledgers.LoadOrNew(keyOf(s), func() (caddy.Destructor, error) { return newSharedLedger(s), nil })
+	if err != nil {
+		return nil, err
+	}
+	return pooled.(*sharedLedger), nil
+}
+
+func releaseLedger(s LedgerStore) error {
+	_, err := ledgers.Delete(keyOf(s))
+	return err
+}
+
+// sharedLedger is the ledger of one place, which all configurations of this
+// process share. It is open from the start of the first of them until neither
+// a configuration nor a request uses it: a reload neither waits for the
+// requests that are under way nor may it take the ledger from them.
+type sharedLedger struct {
+	store LedgerStore
+
+	ready  chan struct{} // closed once the ledger is open, or will never be
+	ledger *observedLedger
+	err    error // why it will never be open
+
+	mu     sync.Mutex
+	users  int // the requests, and one for all configurations
+	closed bool
+
+	secret  atomic.Pointer[effect.Secret]
+	stop    context.CancelFunc // ends the sweeping
+	sweeper sync.WaitGroup
+}
+
+func newSharedLedger(s LedgerStore) *sharedLedger {
+	return &sharedLedger{store: s, ready: make(chan struct{}), users: 1}
+}
+
+// open opens the store, unless it is open. Caddy starts and cleans up one
+// configuration after the other: open and Destruct never run at once.
+func (l *sharedLedger) open(ctx context.Context) error {
+	if l.ledger != nil {
+		return nil
+	}
+	ledger, err := l.store.Open(ctx, observeBatch)
+	if err != nil {
+		return err
+	}
+	l.ledger = observe(ledger)
+	close(l.ready)
+	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	l.sweeper.Go(func() { l.sweepAlways(ctx) })
+	return nil
+}
+
+// Destruct is called once no configuration uses the ledger.
+func (l *sharedLedger) Destruct() error {
+	if l.ledger == nil {
+		l.err = errLedgerReleased
+		close(l.ready)
+	}
+	l.release()
+	return nil
+}
+
+// acquire keeps the ledger open until the caller releases it, once. Each
+// request that may use it does so, and what goes on after it.
+func (l *sharedLedger) acquire() (release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users++
+	return l.release
+}
+
+func (l *sharedLedger) release() {
+	l.mu.Lock()
+	l.users--
+	last := l.users == 0 && !l.closed
+	l.closed = l.closed || last
+	l.mu.Unlock()
+	if last && l.ledger != nil {
+		l.close()
+	}
+}
+
+func (l *sharedLedger) close() {
+	l.stop()
+	l.sweeper.Wait()
+	if err := l.ledger.Close(); err != nil {
+		ledgerLogger().Error("closing the ledger", zap.String("ledger", l.store.Place()), zap.Error(err))
+	}
+}
+
+// opened returns the ledger once it is open. Apps are started in any order: a
+// server may have its first request before the ledger is there.
+func (l *sharedLedger) opened(ctx context.Context) (*observedLedger, error) {
+	select {
+	case <-l.ready:
+		return l.ledger, l.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// sweepAlways sweeps until it is stopped.
+func (l *sharedLedger) sweepAlways(ctx context.Context) {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		l.sweep(ctx)
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sweep does what time has made due. An error leaves that to the next sweep.
+func (l *sharedLedger) sweep(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	if err := l.ledger.sweep(limited); err != nil && ctx.Err() == nil {
+		ledgerLogger().Error("sweeping the ledger", zap.String("ledger", l.store.Place()), zap.Error(err))
+	}
+}
+
+// Apply applies a command, as effect.Ledger says.
+func (l *sharedLedger) Apply(ctx context.Context, c effect.Command) (effect.Change, error) {
+	ledger, err := l.opened(ctx)
+	if err != nil {
+		return effect.Change{}, err
+	}
+	return ledger.Apply(ctx, c)
+}
+
+// Secret returns what callers are digested with.
+func (l *sharedLedger) Secret(ctx context.Context) (effect.Secret, error) {
+	if secret := l.secret.Load(); secret != nil {
+		return *secret, nil
+	}
+	ledger, err := l.opened(ctx)
+	if err != nil {
+		return effect.Secret{}, err
+	}
+	secret, err := ledger.Secret(ctx)
+	if err == nil {
+		l.secret.Store(&secret)
+	}
+	return secret, err
+}
+
+// Task returns the record whose call became a task.
+func (l *sharedLedger) Task(ctx context.Context, t effect.Task) (effect.Record, bool, error) {
+	ledger, err := l.opened(ctx)
+	if err != nil {
+		return effect.Record{}, false, err
+	}
+	return ledger.Task(ctx, t)
+}
+
+// Load returns the record of a key and its receipts. What has run out is
+// ambiguous.
+func (l *sharedLedger) Load(ctx context.Context, key effect.Key) (effect.Record, []effect.Receipt, error) {
+	ledger, err := l.opened(ctx)
+	if err != nil {
+		return effect.Record{}, nil, err
+	}
+	if _, err := ledger.Apply(ctx, effect.Sweeping{Key: key}); err != nil {
+		return effect.Record{}, nil, err
+	}
+	return ledger.Load(ctx, key)
+}
+
+// List returns the records that a filter selects. A sweep comes first, so that
+// none is listed as what it is no longer; one that fails does not keep what is
+// on record from being read.
+func (l *sharedLedger) List(ctx context.Context, f effect.Filter) ([]effect.Record, error) {
+	ledger, err := l.opened(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.sweep(ctx)
+	return ledger.List(ctx, f)
+}
+
+// Receipts returns the last receipts.
+func (l *sharedLedger) Receipts(ctx context.Context, limit int) ([]effect.Receipt, error) {
+	ledger, err := l.opened(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ledger.Receipts(ctx, limit)
+}
+
+// Interface guards
+var _ caddy.Destructor = (*sharedLedger)(nil)
