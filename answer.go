@@ -32,6 +32,9 @@ func (x *exchange) appendOutcome(b []byte) []byte {
 		b = append(b, `,"status":`...)
 		b = strconv.AppendInt(b, int64(status), 10)
 	}
+	if x.unrecorded {
+		b = append(b, `,"recorded":false`...)
+	}
 	return append(b, '}')
 }
 

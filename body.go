@@ -105,6 +105,9 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 		b.reread.Store(true)
 	}
 	if b.trace != nil {
+		if b.trace.late != nil && b.trace.late() {
+			return 0, errLate // for transports that ask the trace for nothing
+		}
 		b.trace.bodyRead()
 	}
 	if n := b.next(p); n > 0 || len(p) == 0 {

@@ -139,7 +139,26 @@ func inSiteBlock(h httpcaddyfile.Helper) bool {
 //	    namespace       <name>
 //	    caller          <header...>
 //	    max_learned     <size>
+//
+//	    principal           <text>
+//	    drain               <duration>
+//	    max_drained         <number>
+//	    settle_after        <duration>
+//	    join                <duration>
+//	    max_joined          <number>
+//	    elicitation_timeout <duration>
+//	    elicitation_rounds  <number>
+//	    task_timeout        <duration>
+//	    keep_arguments
+//	    replay              off|<size> [<duration>]
+//	    retain              <duration>
+//
 //	    tool <name>|<prefix>* {
+//	        effect            <part...>
+//	        reconcile         <url>
+//	        reconcile_header  <name> <value>
+//	        reconcile_timeout <duration>
+//	        input_required_is_uncommitted
 //	        not_executed_on_error
 //	        ambiguous_codes <code...>
 //	        param           <name> <path>
@@ -207,7 +226,7 @@ func (h *Handler) unmarshalOption(d *caddyfile.Dispenser, option string) error {
 		}
 		return nil
 	case "caller":
-		return listOption(d, &h.Caller, checkHeaderName)
+		return listOption(d, &h.Caller, func(name string) error { return checkHeaderName(option, name) })
 	case "max_learned":
 		return sizeOption(d, &h.MaxLearned)
 	case "max_held":
@@ -216,6 +235,9 @@ func (h *Handler) unmarshalOption(d *caddyfile.Dispenser, option string) error {
 		return codesOption(d, &h.AmbiguousCodes)
 	case "tool":
 		return h.unmarshalTool(d)
+	}
+	if known, err := h.Protection.unmarshalOption(d, option); known {
+		return err
 	}
 	return d.Errf("unrecognized option %q", option)
 }
@@ -231,9 +253,28 @@ func (h *Handler) unmarshalTool(d *caddyfile.Dispenser) error {
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		switch d.Val() {
+		case "effect":
+			if t.Effect != nil {
+				return d.Errf("effect is given twice: put its parts into one line")
+			}
+			if t.Effect = d.RemainingArgs(); len(t.Effect) == 0 {
+				return d.Errf("effect needs the parts of a key, as in: effect refund {http.mcp.args.payment_id}")
+			}
+			if _, err := t.template(); err != nil {
+				return d.WrapErr(err)
+			}
+		case "reconcile", "reconcile_header", "reconcile_timeout":
+			if err := t.unmarshalReconcile(d); err != nil {
+				return err
+			}
+		case "input_required_is_uncommitted":
+			if err := noArgument(d); err != nil {
+				return err
+			}
+			t.InputRequiredIsUncommitted = true
 		case "not_executed_on_error":
-			if d.NextArg() {
-				return d.Errf("not_executed_on_error takes no argument")
+			if err := noArgument(d); err != nil {
+				return err
 			}
 			t.NotExecutedOnError = true
 		case "ambiguous_codes":
@@ -252,6 +293,9 @@ func (h *Handler) unmarshalTool(d *caddyfile.Dispenser) error {
 		default:
 			return d.Errf("unrecognized option %q of tool %q", d.Val(), t.Pattern)
 		}
+	}
+	if err := checkTools([]Tool{t}); err != nil {
+		return d.WrapErr(err)
 	}
 	h.Tools = append(h.Tools, t)
 	return nil

@@ -38,6 +38,8 @@ type call struct {
 	verdict outcome.Verdict // what is known of a tool call, once it has ended
 	ended   bool
 
+	reservation *reservation // of a protected call that was let through
+
 	heldBytes int64
 }
 

@@ -53,3 +53,16 @@ func TestDocumentation(t *testing.T) {
 		}
 	}
 }
+
+// The page on effects names every reason for which a protected call is refused.
+func TestEffectsDocumentation(t *testing.T) {
+	text, err := os.ReadFile("docs/effects.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range effectReasons() {
+		if !strings.Contains(string(text), "`"+word+"`") {
+			t.Errorf("docs/effects.md does not name `%s`", word)
+		}
+	}
+}

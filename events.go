@@ -16,8 +16,9 @@ type eventSink struct {
 	splitter sse.Splitter
 	counted  int64 // held bytes that the budget knows of
 
-	hasData bool // the current event's data are not empty
-	hasID   bool // the client has a last event id to resume the stream from
+	hasData bool   // the current event's data are not empty
+	data    []byte // of a protected call, as far as its result may be kept
+	hasID   bool   // the client has a last event id to resume the stream from
 	out     []byte
 	err     error
 }
@@ -64,7 +65,7 @@ func (s *eventSink) release() {
 // count keeps the budget informed of the memory that the stream uses. Past the
 // budget nothing more is held: incomplete events are relayed as they come.
 func (s *eventSink) count() {
-	more := int64(s.splitter.Held()+cap(s.out)) - s.counted
+	more := int64(s.splitter.Held()+cap(s.out)+cap(s.data)) - s.counted
 	if more > 0 && !s.w.x.hold(more) {
 		s.splitter.Limit = 0
 		return
@@ -85,7 +86,14 @@ func (s *eventSink) Data(p []byte) {
 	if len(p) > 0 && string(p) != "\n" {
 		s.hasData = true
 	}
+	if s.w.x.reservation != nil {
+		room := s.w.x.h.Replay.MaxSize + maxEnvelope - int64(len(s.data))
+		s.data = append(s.data, p[:min(int64(len(p)), room)]...)
+	}
 }
+
+// maxEnvelope is how much of a message is kept beside its result, in bytes.
+const maxEnvelope = 4 << 10
 
 // Pass lets comments and blank lines through.
 func (s *eventSink) Pass(p []byte) { s.out = append(s.out, p...) }
@@ -101,8 +109,8 @@ func (s *eventSink) Event(e *sse.Event) {
 	if e.ID != sse.KeepsID {
 		s.hasID = e.ID == sse.SetsID
 	}
-	hasData := s.hasData
-	s.hasData = false
+	hasData, data := s.hasData, s.data
+	s.hasData, s.data = false, s.data[:0]
 	if e.Message() && answer.Kind == jsonrpc.Other && answer.Method == toolsChanged {
 		x.toolsChanged()
 	}
@@ -112,7 +120,7 @@ func (s *eventSink) Event(e *sse.Event) {
 		s.out = append(s.out, e.Raw...)
 		return
 	}
-	x.answer = answer
+	x.answer, x.text = answer, data
 	known := x.snapshot()
 	x.conclude(&known)
 	if e.Oversize || !answer.Splice.OK() {

@@ -22,7 +22,7 @@ const headerMismatch = -32020
 // more than that.
 type exchange struct {
 	*call
-	client context.Context // done when the client is gone
+	client context.Context // done when the client is gone, and nobody waits for the outcome any more
 	ctx    callContext     // of the exchange
 	repl   *caddy.Replacer
 	trace  trace
@@ -41,8 +41,10 @@ type exchange struct {
 	failure error // what the handlers beneath returned
 	aborted bool  // they panicked with http.ErrAbortHandler
 
-	seen outcome.Observation // what the outcome was decided by
-	mark [256]byte           // space for the member that tells it
+	seen       outcome.Observation // what the outcome was decided by
+	unrecorded bool                // that of a protected call, which is not in its ledger
+	text       []byte              // the final message of a protected call, if it is held
+	mark       [256]byte           // space for the member that tells it
 }
 
 func newExchange(c *call, w http.ResponseWriter) *exchange {
@@ -64,6 +66,12 @@ var readers = sync.Pool{New: func() any { return new(jsonrpc.ResponseReader) }}
 
 // run is the exchange from its first byte to its last.
 func (x *exchange) run(next caddyhttp.Handler) error {
+	if x.reservation != nil {
+		var stop func()
+		x.client, stop = x.h.detach(x.client)
+		defer stop()
+		x.trace.late = x.reservation.late
+	}
 	x.ctx = callContext{x.client, x.call}
 	ctx := x.trace.start(&x.ctx)
 	defer x.trace.cancel(nil)
@@ -122,7 +130,7 @@ func (x *exchange) observe(next caddyhttp.Handler, r *http.Request) error {
 func (x *exchange) snapshot() snapshot {
 	s := snapshot{
 		answered:      x.answered(),
-		gone:          x.client.Err() != nil || x.writer.clientFailed,
+		gone:          x.client.Err() != nil || x.writer.clientFailed && x.reservation == nil,
 		headerWritten: x.writer.status != 0,
 		refused:       x.writer.status >= 400,
 		failed:        x.aborted || x.failure != nil,
@@ -157,6 +165,9 @@ func (x *exchange) conclude(s *snapshot) {
 	x.ended = true
 	x.describe(s)
 	x.verdict = outcome.Decide(&x.seen)
+	if x.reservation != nil {
+		x.unrecorded = !x.reservation.record(x.outcome())
+	}
 	took := time.Since(x.start)
 	countCall(x.verdict, took)
 	if x.seen.Message == outcome.Error && x.seen.Code == headerMismatch {
@@ -191,6 +202,7 @@ func (x *exchange) describe(s *snapshot) {
 		NotExecutedOnError: x.rule.notExecutedOnError && x.admitted,
 		CodeIsAmbiguous:    x.rule.isAmbiguous(a.Code),
 		Repeated:           s.stopped,
+		Continues:          x.reservation != nil && x.reservation.later,
 		Substituted:        s.substituted(w.responseHead),
 	}
 	switch a.Kind {

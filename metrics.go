@@ -71,6 +71,16 @@ var (
 		Help:    "How many changes of records shared one write to the disk.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 	})
+
+	effectReplays = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "effect_replays_total",
+		Help: "Calls that were answered with the stored result of an earlier one.",
+	})
+
+	effectRefusals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "caddy", Subsystem: "mcp_gateway", Name: "effect_refusals_total",
+		Help: "Calls of protected tools that were refused for what is on record of their effect, or since nothing could be, by the reason.",
+	}, []string{"refusal"})
 )
 
 // What became of a page of a list.
@@ -112,7 +122,7 @@ var lookupSeries = func() (series [len(knowledgeStates)]prometheus.Counter) {
 func registerMetrics(registry prometheus.Registerer) error {
 	for _, collector := range []prometheus.Collector{
 		callsTotal, callDuration, refusalsTotal, repeatsStopped, heldBytes, toolLists, toolDefinitions, toolLookups, paramHeaders,
-		ledgerWrites, ledgerBatches,
+		ledgerWrites, ledgerBatches, effectReplays, effectRefusals,
 	} {
 		err := registry.Register(collector)
 		// A second handler of the same configuration finds them registered.
@@ -154,3 +164,8 @@ func countRefusal(reason string, enforced bool) {
 }
 
 func observeBatch(size int) { ledgerBatches.Observe(float64(size)) }
+
+func countReplay() { effectReplays.Inc() }
+
+// countEffectRefusal counts a refused call by a word of a bounded set.
+func countEffectRefusal(word string) { effectRefusals.WithLabelValues(word).Inc() }

@@ -135,6 +135,8 @@ type Handler struct {
 	// a handler ran.
 	AmbiguousCodes []int64 `json:"ambiguous_codes,omitempty"`
 
+	Protection
+
 	// What is known about single tools. A name matches by equality first, then
 	// by the longest pattern.
 	Tools []Tool `json:"tools,omitempty"`
@@ -149,6 +151,12 @@ type Handler struct {
 	grace    time.Duration // bodyGrace, but for tests
 
 	catalogue *catalogue
+
+	ledger  ledger // of a handler with protected tools
+	asking  reconciling
+	lease   time.Duration // lease, but for tests
+	joined  crowd         // calls that wait for another one
+	drained crowd         // exchanges whose clients are gone
 }
 
 // The values of the options that are words.
@@ -211,6 +219,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.arriving.part = true
 	h.listing = budget{limit: h.MaxHeld / 4, part: true}
 	h.grace = bodyGrace
+	h.lease = lease
+	h.joined.limit, h.drained.limit = h.MaxJoined, h.MaxDrained
 	h.tools = newToolTable(h.Tools, h.AmbiguousCodes)
 	for i, name := range h.Caller {
 		h.Caller[i] = http.CanonicalHeaderKey(name)
@@ -218,6 +228,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	var err error
 	if h.catalogue, err = useCatalogue(h.MaxLearned); err != nil {
 		return fmt.Errorf("making room for what is learned of tools: %w", err)
+	}
+	if err := h.provisionEffects(ctx); err != nil {
+		return err
 	}
 
 	if h.Enforce == off {
@@ -244,6 +257,7 @@ func (h *Handler) setDefaults() {
 	setDefault(&h.MaxHeld, defaultMaxHeld)
 	setDefault(&h.ParamHeaders, learn)
 	setDefault(&h.MaxLearned, defaultMaxLearned)
+	h.Protection.setDefaults()
 	if len(h.Revisions) == 0 {
 		for _, r := range mcpheaders.Revisions() {
 			h.Revisions = append(h.Revisions, r.Name)
@@ -284,6 +298,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	if !c.mayBeToolCall() {
 		return c.relay(w, next)
+	}
+	if c.rule.effect != nil {
+		if done, err := c.reserve(w); done {
+			return err
+		}
 	}
 	return newExchange(c, w).run(next)
 }

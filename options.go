@@ -56,7 +56,7 @@ func (h *Handler) Validate() error {
 		}
 	}
 	for _, name := range h.Caller {
-		if err := checkHeaderName(name); err != nil {
+		if err := checkHeaderName("caller", name); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,13 @@ func (h *Handler) Validate() error {
 			return err
 		}
 	}
-	return checkTools(h.Tools)
+	if err := checkTools(h.Tools); err != nil {
+		return err
+	}
+	if err := h.checkEffects(); err != nil {
+		return err
+	}
+	return h.Protection.validate()
 }
 
 // checkMaxHeld holds the sizes against each other, once they are all set.
@@ -121,11 +127,11 @@ func checkRevision(name string) error {
 	return fmt.Errorf("revision %q is not known: the known ones are %v", name, known)
 }
 
-func checkHeaderName(name string) error {
+func checkHeaderName(option, name string) error {
 	if httpguts.ValidHeaderFieldName(name) {
 		return nil
 	}
-	return fmt.Errorf("caller: %q is not the name of a header", name)
+	return fmt.Errorf("%s: %q is not the name of a header", option, name)
 }
 
 func checkAmbiguousCode(code int64) error {

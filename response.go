@@ -33,9 +33,10 @@ type responseWriter struct {
 	unanswered unanswered
 	held       held
 
-	cancelled    bool // reverse_proxy said that the request was cancelled
-	clientFailed bool // the client cannot be written to
-	unwanted     bool // the rest of the body was not taken: that it broke off says nothing
+	cancelled    bool  // reverse_proxy said that the request was cancelled
+	clientFailed bool  // the client cannot be written to
+	unwanted     bool  // the rest of the body was not taken: that it broke off says nothing
+	came         int64 // bytes of the body
 }
 
 // responseHead is what is known of a response by its final head.
@@ -113,6 +114,7 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	if w.status == 0 && !w.cancelled {
 		w.WriteHeader(http.StatusOK)
 	}
+	w.came += int64(len(p))
 	if err := w.sink.write(p); err != nil {
 		return 0, err
 	}
@@ -135,6 +137,9 @@ func (w *responseWriter) deliver(v outcome.Verdict) error { return w.sink.delive
 
 // send writes to the client.
 func (w *responseWriter) send(p []byte) error {
+	if w.clientFailed && w.x.reservation != nil {
+		return nil
+	}
 	_, err := w.ResponseWriter.Write(p)
 	return w.note(err)
 }
@@ -148,17 +153,23 @@ func (w *responseWriter) push() error {
 	return w.note(err)
 }
 
+// note notes that the client cannot be written to. The upstream of a protected
+// call is read on all the same, to learn what became of the call.
 func (w *responseWriter) note(err error) error {
-	if err != nil {
-		w.clientFailed = true
+	if err == nil {
+		return nil
+	}
+	w.clientFailed = true
+	if w.x.reservation != nil {
+		return nil
 	}
 	return err
 }
 
-// cancelled reports whether the exchange was cancelled, by the client's going
-// away or by the guard against a second delivery.
+// cancelled reports whether the exchange was cancelled: the client went away,
+// the guard stopped a second delivery, or the connection came too late.
 func (x *exchange) cancelled() bool {
-	return x.client.Err() != nil || x.trace.stopped.Load()
+	return x.client.Err() != nil || x.trace.stopped.Load() || x.trace.refused.Load()
 }
 
 // isEncoded reports whether a response comes in a coding although identity was

@@ -123,7 +123,12 @@ func (x *exchange) passesUnread() bool {
 
 func (s *held) flush() error { return nil }
 
-func (s *held) end() { s.w.x.answer = s.w.x.reader.Close() }
+func (s *held) end() {
+	s.w.x.answer = s.w.x.reader.Close()
+	if s.w.x.reservation != nil {
+		s.w.x.text = s.body
+	}
+}
 
 func (s *held) deliver(v outcome.Verdict) error {
 	if v.Answer != outcome.Upstream {

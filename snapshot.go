@@ -30,6 +30,7 @@ type snapshot struct {
 	bodyRead                              bool
 	bodyReread                            bool  // more than one delivery asked for it
 	silent                                int32 // connections that nobody asked the trace for
+	unused                                int32 // connections that were closed before a byte was written
 
 	dialError bool // the error is a reverseproxy.DialError
 	deadline  bool // the error is a deadline of a context
@@ -50,7 +51,7 @@ func (s *snapshot) stage() outcome.Stage {
 		return outcome.Answered
 	case s.headerWritten:
 		return outcome.Cut
-	case s.failed && s.nothingWritten():
+	case (s.failed || s.unused > 0) && s.nothingWritten():
 		return outcome.NeverConnected
 	default:
 		return outcome.Sent
@@ -62,6 +63,10 @@ func (s *snapshot) stage() outcome.Stage {
 // ignores traces delivers in silence.
 func (s *snapshot) nothingWritten() bool {
 	switch {
+	case s.unused > 0 && s.unused == s.gotConn && s.silent == 0 && s.firstByte == 0 && !s.stopped && !s.proxy.responded:
+		// Whatever the transport believes it wrote, every connection that it
+		// was handed was closed already.
+		return true
 	case s.stopped, s.proxy.responded, s.wroteHeaders > 0, s.wroteRequest > 0, s.firstByte > 0:
 		return false
 	case s.silent > 0:
@@ -141,6 +146,7 @@ func (s *snapshot) read(t *trace, repl *caddy.Replacer, err error) {
 	s.wroteHeaders, s.wroteRequest, s.firstByte = t.wroteHeaders.Load(), t.wroteRequest.Load(), t.firstByte.Load()
 	s.dials = t.dials.Load()
 	s.unsure, s.silent = t.unsure.Load(), t.silent.Load()
+	s.unused = t.unused.Load()
 	s.bodyRead, s.bodyReread = t.body.read.Load(), t.body.reread.Load()
 
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caddymcp/gateway/effect"
 	"github.com/caddymcp/gateway/mcpheaders"
 )
 
@@ -21,6 +22,21 @@ type Tool struct {
 	// Error codes that are ambiguous for this tool, in addition to the
 	// handler's.
 	AmbiguousCodes []int64 `json:"ambiguous_codes,omitempty"`
+
+	// What a call of the tool changes in the world, as the parts of a key: each a
+	// literal or one placeholder, as in `refund {http.mcp.args.payment_id}`. Of
+	// calls with one key no second one is made as long as the first may have
+	// happened. A call for which a part has no value, a string or an integer,
+	// is refused with JSON-RPC error -41013. Default: calls are not protected.
+	Effect []string `json:"effect,omitempty"`
+
+	// Whether the tool has not acted yet when it asks for input. Then a call of
+	// which the input never came is failed, and not ambiguous.
+	InputRequiredIsUncommitted bool `json:"input_required_is_uncommitted,omitempty"`
+
+	// Who is asked whether an effect has happened of which the outcome is
+	// unknown. Default: a person must find out.
+	Reconcile *Reconcile `json:"reconcile,omitempty"`
 
 	// The parameters that are mirrored into headers, in place of what a
 	// `tools/list` says of the tool. A call that carries such an argument must
@@ -56,6 +72,12 @@ func checkTools(tools []Tool) error {
 			}
 		}
 		if _, err := t.bindings(); err != nil {
+			return err
+		}
+		if _, err := t.template(); err != nil {
+			return err
+		}
+		if err := t.checkReconcile(); err != nil {
 			return err
 		}
 	}
@@ -109,6 +131,10 @@ type toolRule struct {
 	notExecutedOnError bool
 	ambiguousCodes     []int64
 	bindings           *mcpheaders.Bindings // declared; nil if none are
+
+	effect      *effect.Template // nil if calls are not protected
+	uncommitted bool             // the tool has not acted when it asks for input
+	reconciler  *reconciler      // nil if nobody can be asked
 }
 
 func (t *toolRule) isAmbiguous(code int64) bool { return slices.Contains(t.ambiguousCodes, code) }
@@ -131,11 +157,14 @@ func newToolTable(tools []Tool, ambiguousCodes []int64) toolTable {
 		fallback: &toolRule{ambiguousCodes: ambiguousCodes},
 	}
 	for _, tool := range tools {
-		bindings, _ := tool.bindings() // was checked
+		bindings, _ := tool.bindings() // was checked, as the template was
+		template, _ := tool.template()
 		rule := &toolRule{
 			notExecutedOnError: tool.NotExecutedOnError,
 			ambiguousCodes:     slices.Concat(ambiguousCodes, tool.AmbiguousCodes),
 			bindings:           bindings,
+			effect:             template,
+			uncommitted:        tool.InputRequiredIsUncommitted,
 		}
 		if prefix, ok := tool.prefix(); ok {
 			t.prefixes = append(t.prefixes, prefixRule{prefix, rule})
@@ -145,6 +174,16 @@ func newToolTable(tools []Tool, ambiguousCodes []int64) toolTable {
 	}
 	slices.SortFunc(t.prefixes, func(a, b prefixRule) int { return len(b.prefix) - len(a.prefix) })
 	return t
+}
+
+// byPattern returns the rule of a tool's own pattern.
+func (t *toolTable) byPattern(pattern string) *toolRule {
+	prefix, isPrefix := strings.CutSuffix(pattern, "*")
+	if !isPrefix {
+		return t.exact[pattern]
+	}
+	i := slices.IndexFunc(t.prefixes, func(p prefixRule) bool { return p.prefix == prefix })
+	return t.prefixes[i].rule
 }
 
 func (t *toolTable) find(name string) *toolRule {

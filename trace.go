@@ -56,11 +56,19 @@ type trace struct {
 	headersBefore atomic.Int32 // wroteHeaders when the body was buffered
 	fields        atomic.Bool  // header fields are reported as they are written
 	cancel        context.CancelCauseFunc
+
+	late    func() bool  // reports that nothing may be sent any more; nil if that is never so
+	refused atomic.Bool  // a connection came too late
+	unused  atomic.Int32 // such connections that were closed before a byte was written
 }
 
 // errRepeat stops a second delivery. It wraps context.Canceled, upon which
 // reverse_proxy gives up at once instead of trying again.
 var errRepeat = fmt.Errorf("a tool call is sent at most once: %w", context.Canceled)
+
+// errLate stops a call whose reservation may soon be settled. It wraps
+// context.Canceled for the same reason.
+var errLate = fmt.Errorf("the connection came too late for the reservation of the call: %w", context.Canceled)
 
 // start returns the context that carries the trace's hooks.
 func (t *trace) start(ctx context.Context) context.Context {
@@ -132,6 +140,10 @@ func (t *trace) connected(info httptrace.GotConnInfo) {
 	if !provesWrites(info.Conn, asked) {
 		t.unsure.Store(true)
 	}
+	if t.late != nil && t.late() {
+		t.refuse(info.Conn, asked)
+		return
+	}
 	if !t.hasCarried() {
 		return
 	}
@@ -139,6 +151,20 @@ func (t *trace) connected(info httptrace.GotConnInfo) {
 	if !isShared(info.Conn, asked) {
 		_ = info.Conn.Close()
 	}
+}
+
+// refuse keeps the call from being written to a connection that came too late.
+// One that is closed here takes no byte any more. One that is shared cannot be
+// closed, and whether the request is still written to it is unknown.
+func (t *trace) refuse(conn net.Conn, asked int32) {
+	t.refused.Store(true)
+	t.cancel(errLate)
+	if isShared(conn, asked) {
+		t.unsure.Store(true)
+		return
+	}
+	_ = conn.Close()
+	t.unused.Add(1)
 }
 
 // hasCarried reports whether a connection has had the body, or may have: of a

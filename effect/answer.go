@@ -72,6 +72,15 @@ var answers = [...]struct {
 	NotCommitted: {"not_committed", 0, "The effect is not committed: only a committed one can be reopened."},
 }
 
+// Answers returns every answer.
+func Answers() []Answer {
+	all := make([]Answer, len(answers))
+	for i := range all {
+		all[i] = Answer(i) //nolint:gosec // there are few
+	}
+	return all
+}
+
 // String returns the answer's stable name in snake case.
 func (a Answer) String() string { return answers[a].name }
 
