@@ -15,7 +15,7 @@ type Event struct {
 	HasData bool
 
 	// ID is what the event does to the last event id, from which a client can resume the stream. It counts in an event
-	// without data too.
+	// without data too. Where ids are dropped there is none.
 	ID ID
 
 	// Oversize says that the lines before the blank line are longer than the Splitter's Limit.

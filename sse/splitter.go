@@ -13,6 +13,11 @@ type Splitter struct {
 	// 0 nothing is held: every event is oversize.
 	Limit int
 
+	// DropIDs has the id lines of all events left out of what is handed over, so that a client has nothing to resume
+	// the stream from. What it dispatches is the same. It is to be set before the first byte, and stays.
+	DropIDs bool
+	ids     idDropper
+
 	held  []byte // the head of what is incomplete: an event, a comment line or a byte order mark
 	torn  bool   // the head of what is incomplete was handed out; nothing of it is held
 	open  bool   // a field line has begun since the last blank line
@@ -25,7 +30,7 @@ type Splitter struct {
 // Handler receives the pieces of a stream in their order. Slices and events are valid only during the call.
 //
 // What Pass, Event.Raw and Overflow hand over, and what is still held, are together the stream, every byte
-// once. Data repeats bytes that are also in one of them.
+// once, but for what DropIDs leaves out. Data repeats bytes that are also in one of them.
 type Handler interface {
 	// Data takes the next piece of the current event's data as soon as it is there, with a line feed between two data
 	// lines. Whether it is the data of a message shows only in the Event that follows.
@@ -75,6 +80,19 @@ var newline = []byte("\n")
 
 // Split reads the next piece of the stream and hands over everything that it completes.
 func (s *Splitter) Split(p []byte, on Handler) {
+	if !s.DropIDs {
+		s.split(p, on)
+		return
+	}
+	var breaks breakFinder
+	for i := 0; i < len(p); {
+		var kept []byte
+		kept, i = s.ids.next(p, i, &breaks)
+		s.split(kept, on)
+	}
+}
+
+func (s *Splitter) split(p []byte, on Handler) {
 	if s.mark < len(bom) {
 		p = s.byteOrderMark(p, on)
 	}

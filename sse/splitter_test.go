@@ -329,19 +329,23 @@ func FuzzSplit(f *testing.F) {
 		f.Add(c.stream(), []byte{byte(i)%5 + 1}, uint16(i))
 	}
 	f.Fuzz(func(t *testing.T, stream, sizes []byte, limit uint16) {
-		var cuts []int
-		at := 0
-		for i := 0; len(sizes) > 0; i++ {
-			at += max(1, int(sizes[i%len(sizes)]))
-			if at >= len(stream) {
-				break
-			}
-			cuts = append(cuts, at)
-		}
-		if err := run(stream, int(limit), readReference(stream), cuts...); err != nil {
+		if err := run(stream, int(limit), readReference(stream), cutsOf(stream, sizes)...); err != nil {
 			t.Fatal(err)
 		}
 	})
+}
+
+// cutsOf returns where a stream is cut into pieces of the given sizes, over and over.
+func cutsOf(stream, sizes []byte) (cuts []int) {
+	at := 0
+	for i := 0; len(sizes) > 0; i++ {
+		at += max(1, int(sizes[i%len(sizes)]))
+		if at >= len(stream) {
+			break
+		}
+		cuts = append(cuts, at)
+	}
+	return cuts
 }
 
 // BenchmarkSplit splits 2 MiB streams that are read 16 KiB at a time. The copy beside it is what a relay costs that
@@ -369,6 +373,19 @@ func BenchmarkSplit(b *testing.B) {
 		s := Splitter{Limit: 1 << 20}
 		var d discard
 		benchmark(fmt.Sprintf("events of %d bytes", size), stream, func(piece []byte) { s.Split(piece, &d) })
+	}
+	for _, size := range []int{300, 4 << 10, 1 << 20} {
+		one := append([]byte("id: 12345\n"), AppendEvent(nil, bytes.Repeat([]byte("x"), size-len(AppendEvent(nil, nil))))...)
+		stream := bytes.Repeat(one, total/size)
+		s := Splitter{Limit: 1 << 20, DropIDs: true}
+		var d discard
+		benchmark(fmt.Sprintf("events of %d bytes, ids dropped", size), stream, func(piece []byte) { s.Split(piece, &d) })
+	}
+	for _, line := range []string{"id\r", "i\n", "idx\r\n"} {
+		stream := bytes.Repeat([]byte(line), total/len(line))
+		s := Splitter{Limit: 1 << 20, DropIDs: true}
+		var d discard
+		benchmark(fmt.Sprintf("lines %q, ids dropped", line), stream, func(piece []byte) { s.Split(piece, &d) })
 	}
 	for _, line := range []string{"\n", "\r", ":\r", "d\n", "data\r", "data\n\n"} {
 		stream := bytes.Repeat([]byte(line), total/len(line))
