@@ -29,6 +29,9 @@ func newEventSink(w *responseWriter) *eventSink {
 	w.ResponseWriter.WriteHeader(w.status)
 	s := &eventSink{w: w}
 	s.splitter.Limit = int(w.x.h.ResponseBuffer)
+	// With an id a client could go on with the stream on another request, and
+	// nobody would see what became of the call.
+	s.splitter.DropIDs = w.x.reservation != nil
 	s.err = w.push()
 	return s
 }

@@ -81,7 +81,7 @@ func TestLoad(t *testing.T) {
 	defer counter.Close()
 
 	const conns = 3
-	clients, err := dial(t.Context(), counter.Listener.Addr().String(), conns, body)
+	clients, err := dial(t.Context(), counter.Listener.Addr().String(), conns, body, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestCallRefuses(t *testing.T) {
 			buf.WriteString(row.answer)
 			buf.Flush()
 		}))
-		_, err := dial(t.Context(), server.Listener.Addr().String(), 1, []byte("{}"))
+		_, err := dial(t.Context(), server.Listener.Addr().String(), 1, []byte("{}"), nil)
 		if err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%q: %v, want %q", row.answer, err, row.want)
 		}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,6 +22,8 @@ const (
 	outcomeMember = "io.github.caddymcp/outcome" // what the gateway adds to an answer
 	resultSize    = 300                          // bytes of the upstream's answer
 	patience      = 30 * time.Second             // for one answer
+
+	firstPayment = "txn_000000000000" // of the calls that are all the same
 )
 
 // pad fills the text of a format with one %s up to size bytes.
@@ -35,7 +38,7 @@ func pad(format string, size int) ([]byte, error) {
 // callBody returns a tools/call of that many bytes, with everything that the revision requires.
 func callBody(size int) ([]byte, error) {
 	return pad(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"`+toolName+`",`+
-		`"arguments":{"payment_id":"txn_1","amount":2000,"note":"%s"},`+
+		`"arguments":{"payment_id":"`+firstPayment+`","amount":2000,"note":"%s"},`+
 		`"_meta":{"io.modelcontextprotocol/protocolVersion":"`+revision+`",`+
 		`"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},`+
 		`"io.modelcontextprotocol/clientCapabilities":{}}}}`, size)
@@ -71,7 +74,7 @@ func (u *upstream) close() { u.server.Close() }
 
 // check makes sure that what is measured is what is meant: the gateway marks the answer, plain Caddy does not.
 func check(ctx context.Context, v *variant, body []byte) error {
-	clients, err := dial(ctx, v.caddy.addr, 1, body)
+	clients, err := dial(ctx, v.caddy.addr, 1, body, nil)
 	if err != nil {
 		return err
 	}
@@ -94,10 +97,14 @@ type client struct {
 	in      *bufio.Reader
 	request []byte
 	answer  []byte
+
+	payment []byte        // the digits of the payment in the request
+	serial  *atomic.Int64 // of payments that nobody has called for yet; nil for one payment again and again
 }
 
-// dial makes connections that have carried a request already.
-func dial(ctx context.Context, addr string, n int, body []byte) (clients []*client, err error) {
+// dial makes connections that have carried a request already. With a serial
+// number each call is for a payment of its own.
+func dial(ctx context.Context, addr string, n int, body []byte, serial *atomic.Int64) (clients []*client, err error) {
 	request := fmt.Appendf(nil, "POST /mcp HTTP/1.1\r\nHost: %s\r\n"+
 		"Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
 		"MCP-Protocol-Version: "+revision+"\r\nMcp-Method: tools/call\r\nMcp-Name: "+toolName+"\r\n"+
@@ -112,7 +119,10 @@ func dial(ctx context.Context, addr string, n int, body []byte) (clients []*clie
 		if err != nil {
 			return clients, err
 		}
-		c := &client{conn: conn, in: bufio.NewReader(conn), request: request}
+		c := &client{conn: conn, in: bufio.NewReader(conn), request: bytes.Clone(request), serial: serial}
+		if serial != nil {
+			c.payment = c.request[bytes.Index(c.request, []byte(firstPayment))+len("txn_"):][:len(firstPayment)-len("txn_")]
+		}
 		clients = append(clients, c)
 		if _, err := c.call(); err != nil {
 			return clients, err
@@ -129,6 +139,9 @@ func closeAll(clients []*client) {
 
 // call sends the request and returns the body of its answer, which is valid until the next call.
 func (c *client) call() ([]byte, error) {
+	if c.serial != nil {
+		copy(c.payment, fmt.Sprintf("%0*d", len(c.payment), c.serial.Add(1)))
+	}
 	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}

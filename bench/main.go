@@ -3,6 +3,7 @@
 // slices, so that whatever else the machine does strikes all of them alike.
 //
 //	go run ./bench
+//	go run ./bench -effects
 //
 // All traffic is on 127.0.0.1. The README beside this file says how to read the result.
 package main
@@ -18,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -28,6 +30,8 @@ type options struct {
 	conns  int
 	size   int    // bytes of a request body
 	caddy  string // the binary; empty to build it
+
+	effects bool // compare protected calls with others, instead of the gateway with plain Caddy
 }
 
 // variant is one of the things compared.
@@ -36,6 +40,8 @@ type variant struct {
 	directive string // what stands ahead of reverse_proxy in the Caddyfile
 	caddy     *caddy
 	samples   []sample // one per round
+
+	serial *atomic.Int64 // of the payments that its calls are for; nil for one payment
 }
 
 // sample is what one slice showed of one variant.
@@ -53,6 +59,7 @@ func main() {
 	flag.IntVar(&o.conns, "conns", 16, "how many connections send at the same time")
 	flag.IntVar(&o.size, "size", 400, "bytes of a request's body")
 	flag.StringVar(&o.caddy, "caddy", "", "a Caddy `binary` with the module; built from ./cmd/caddy if empty")
+	flag.BoolVar(&o.effects, "effects", false, "compare calls of a protected tool with others, and with the disk")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -94,6 +101,9 @@ func run(ctx context.Context, o options) error {
 	}
 	defer up.close()
 
+	if o.effects {
+		return measureEffects(ctx, o, dir, up, body)
+	}
 	variants := []*variant{
 		{name: "plain"},
 		{name: "gateway", directive: "mcp_gateway /mcp"},
@@ -151,7 +161,7 @@ func measure(ctx context.Context, o options, variants []*variant, body []byte) e
 
 // slice loads the variant for that long.
 func (v *variant) slice(ctx context.Context, d time.Duration, conns int, body []byte) (sample, error) {
-	clients, err := dial(ctx, v.caddy.addr, conns, body)
+	clients, err := dial(ctx, v.caddy.addr, conns, body, v.serial)
 	if err != nil {
 		return sample{}, err
 	}

@@ -247,3 +247,17 @@ func TestEffectRefusals(t *testing.T) {
 		t.Errorf("%d deliveries of refused calls", n)
 	}
 }
+
+// A client that has an event id could go on with the stream where nobody sees
+// the outcome.
+func TestEffectStreamsHaveNoIDs(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Answer(brokenup.SSE("id: 1\ndata:\n\nid: 2\ndata: "+complete+"\n\n")))
+	p := protect(t, refundTool, proxy(up.Addr()))
+	if a := call(t, p.Site, refund()); strings.Contains(a.body, "id: ") || !strings.Contains(a.body, `"committed"`) {
+		t.Errorf("the client got %q", a.body)
+	}
+	other := message{tool: "look_up"}
+	if a := call(t, p.Site, other); !strings.Contains(a.body, "id: 1\n") || !strings.Contains(a.body, "id: 2\n") {
+		t.Errorf("a tool without an effect lost its ids: %q", a.body)
+	}
+}
