@@ -110,7 +110,7 @@ type Observation struct {
 	ResultType    string // result.resultType
 	IsError       bool   // result.isError is true
 	RequestState  bool   // result.requestState is a non-empty string
-	TaskID        bool   // result.task.taskId is a non-empty string
+	TaskID        bool   // the result names a task
 	Code          int64  // error.code
 
 	// What the operator said of the tool.
