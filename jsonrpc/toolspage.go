@@ -1,9 +1,7 @@
 package jsonrpc
 
 import (
-	"bytes"
 	"errors"
-	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -28,12 +26,7 @@ type ToolDefinition struct {
 // ErrNoTools says that a response has no result.tools: most often it is an error.
 var ErrNoTools = errors.New("no result with a tools array")
 
-// Why else a page of tools cannot be read.
-var (
-	errNoJSON       = errors.New("not a JSON text")
-	errTwoReaders   = errors.New("a member that is read stands there twice")
-	errTooManyTools = errors.New("more than 10,000 tools")
-)
+const errTooManyTools = laxError("more than 10,000 tools")
 
 // ReadToolsPage reads the response to a tools/list request. Everything but the members that are
 // read may be as odd as it likes. A tool without a name of its own is left out.
@@ -41,33 +34,21 @@ var (
 // An error says that nothing can be learned from the response: it is no JSON text, has no
 // result.tools, or two readers could see two of them.
 func ReadToolsPage(response []byte) (ToolsPage, error) {
-	r := toolsReader{text: response}
-	r.buf = *bytes.NewBuffer(response)
-	r.Reset(&r.buf, laxOptions...)
+	var r toolsReader
+	r.begin(response, toolsMembers)
 	found, err := r.response()
-	if errors.Is(err, errTwoReaders) || errors.Is(err, errTooManyTools) {
+	if err = r.end(err); err != nil {
 		return ToolsPage{}, err
 	}
-	if err == nil {
-		_, err = r.ReadToken()
-	} else {
-		err = errNoJSON
-	}
-	switch {
-	case !errors.Is(err, io.EOF):
-		return ToolsPage{}, errNoJSON
-	case !found:
+	if !found {
 		return ToolsPage{}, ErrNoTools
 	}
 	return r.page, nil
 }
 
-var laxOptions = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
-
 // toolsReader is one pass over a response. Its methods read one value each.
 type toolsReader struct {
-	decoder
-	text []byte
+	laxReader
 	page ToolsPage
 }
 
@@ -138,79 +119,8 @@ func (r *toolsReader) tool() error {
 	return err
 }
 
-// object calls read with the name of each member; it reads the value, or says that the member is
-// not known, and then it is skipped. A member that is known must be the only one of its name.
-// Any other value than an object is skipped.
-func (r *toolsReader) object(read func(name string) (known bool, err error)) error {
-	if r.PeekKind() != jsontext.KindBeginObject {
-		return r.SkipValue()
-	}
-	if _, err := r.ReadToken(); err != nil {
-		return err
-	}
-	var seen []string // few are known
-	for r.PeekKind() != jsontext.KindEndObject {
-		token, err := r.ReadToken()
-		if err != nil {
-			return err
-		}
-		name := knownName(token)
-		known := false
-		if name != "" {
-			if known, err = read(name); err != nil {
-				return err
-			}
-		}
-		if !known {
-			if err := r.SkipValue(); err != nil {
-				return err
-			}
-			continue
-		}
-		for _, other := range seen {
-			if other == name {
-				return errTwoReaders
-			}
-		}
-		seen = append(seen, name)
-	}
-	_, err := r.ReadToken()
-	return err
-}
-
 // toolsMembers are the names of the members that are read.
-var toolsMembers = [...]string{"result", "tools", "ttlMs", "cacheScope", "name", "inputSchema"}
-
-// knownName returns the member's name if it is one of those that are read, without an allocation.
-func knownName(token jsontext.Token) string {
-	text := token.String()
-	for _, name := range toolsMembers {
-		if text == name {
-			return name
-		}
-	}
-	return ""
-}
-
-// raw returns the next value as it stands in the text.
-func (r *toolsReader) raw() ([]byte, error) {
-	value, err := r.ReadValue()
-	if err != nil {
-		return nil, err
-	}
-	end := r.InputOffset()
-	return r.text[end-int64(len(value)) : end : end], nil
-}
-
-// string returns the characters of the next value, none if it is no string.
-func (r *toolsReader) string() (string, error) {
-	raw, err := r.raw()
-	if err != nil || raw[0] != '"' {
-		return "", err
-	}
-	text, _ := unquote(raw)
-	return string(text), nil
-}
+var toolsMembers = []string{"result", "tools", "ttlMs", "cacheScope", "name", "inputSchema"}
 
 // positiveInteger returns the value of a plain integer above 0, or 0.
 func positiveInteger(raw []byte) (n int64) {
