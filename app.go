@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 )
@@ -26,7 +27,9 @@ type App struct {
 	// effects need this set.
 	LedgerRaw json.RawMessage `json:"ledger,omitempty" caddy:"namespace=mcp_gateway.ledgers inline_key=store"`
 
+	ctx    caddy.Context
 	logger *zap.Logger
+	events *caddyevents.App
 	chosen bool // the ledger is configured, and not the default
 	local  bool // Caddy's storage is the local file system
 	store  LedgerStore
@@ -52,7 +55,15 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 // Provision takes part in the ledger, and opens nothing: a configuration may be
 // provisioned only to be validated.
 func (a *App) Provision(ctx caddy.Context) error {
-	a.logger = ctx.Logger()
+	a.ctx, a.logger = ctx, ctx.Logger()
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	events, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("loading events: %w", err)
+	}
+	a.events = events.(*caddyevents.App)
 	_, a.local = ctx.Storage().(*certmagic.FileStorage)
 	a.chosen = len(a.LedgerRaw) > 0
 	if !a.chosen {
@@ -101,7 +112,32 @@ func (a *App) Start() error {
 		return fmt.Errorf("opening ledger %s: %w", a.store.Place(), err)
 	}
 	running.add(a)
+	a.report()
 	return nil
+}
+
+// report says in the log what is protected, and where that is on record.
+func (a *App) report() {
+	protected, bare := make(map[string][]string), make(map[string][]string)
+	for _, u := range a.uses {
+		protected[u.namespace] = u.protected
+		if len(u.bare) > 0 {
+			bare[u.namespace] = u.bare
+		}
+	}
+	a.logger.Info("effects are on record",
+		zap.String("ledger", a.store.Place()), zap.String("for", hosts(a.store)), zap.Any("tools", protected))
+	if len(bare) > 0 {
+		a.logger.Info("tools are configured without an effect: their calls are classified, and not kept from being repeated", zap.Any("tools", bare))
+	}
+}
+
+// hosts says who can use a store.
+func hosts(s LedgerStore) string {
+	if s.OneHost() {
+		return "one host"
+	}
+	return "several hosts"
 }
 
 // Stop does nothing. The servers of the configuration may still be at work:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/caddymcp/gateway/effect"
 	"github.com/caddymcp/gateway/outcome"
 )
 
@@ -122,7 +123,7 @@ var lookupSeries = func() (series [len(knowledgeStates)]prometheus.Counter) {
 func registerMetrics(registry prometheus.Registerer) error {
 	for _, collector := range []prometheus.Collector{
 		callsTotal, callDuration, refusalsTotal, repeatsStopped, heldBytes, toolLists, toolDefinitions, toolLookups, paramHeaders,
-		ledgerWrites, ledgerBatches, effectReplays, effectRefusals,
+		ledgerWrites, ledgerBatches, effectReplays, effectRefusals, ledgerCollector{},
 	} {
 		err := registry.Register(collector)
 		// A second handler of the same configuration finds them registered.
@@ -169,3 +170,52 @@ func countReplay() { effectReplays.Inc() }
 
 // countEffectRefusal counts a refused call by a word of a bounded set.
 func countEffectRefusal(word string) { effectRefusals.WithLabelValues(word).Inc() }
+
+var (
+	effectsDesc = prometheus.NewDesc("caddy_mcp_gateway_effects",
+		"Effects on record, by state.", []string{"state"}, nil)
+	oldestAmbiguousDesc = prometheus.NewDesc("caddy_mcp_gateway_oldest_ambiguous_seconds",
+		"For how long the oldest ambiguous effect has been so, 0 if there is none.", nil, nil)
+	ledgerUpDesc = prometheus.NewDesc("caddy_mcp_gateway_ledger_up",
+		"Whether the last command or sweep of the ledger succeeded.", nil, nil)
+)
+
+// ledgerCollector shows the ledger of the newest configuration as the last
+// sweep found it, and nothing if there is none.
+type ledgerCollector struct{}
+
+// Describe implements prometheus.Collector.
+func (ledgerCollector) Describe(descs chan<- *prometheus.Desc) {
+	descs <- effectsDesc
+	descs <- oldestAmbiguousDesc
+	descs <- ledgerUpDesc
+}
+
+// Collect implements prometheus.Collector.
+func (ledgerCollector) Collect(metrics chan<- prometheus.Metric) {
+	app := running.newest()
+	if app == nil {
+		return
+	}
+	ledger := app.shared.ledger
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	up := 1.0
+	if ledger.down.Load() {
+		up = 0
+	}
+	gauge(ledgerUpDesc, up)
+	census := ledger.census.Load()
+	if census == nil {
+		return
+	}
+	for _, state := range effect.States()[1:] { // there is no record in state none
+		gauge(effectsDesc, float64(census.Records[state]), state.String())
+	}
+	age := 0.0
+	if !census.Oldest.IsZero() {
+		age = max(0, time.Since(census.Oldest).Seconds())
+	}
+	gauge(oldestAmbiguousDesc, age)
+}
