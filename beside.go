@@ -242,8 +242,17 @@ func (w *besideWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{w}, r)
 }
 
-// relayBeside runs the handlers beneath with a writer that reads beside them.
-func (c *call) relayBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
+// relayBeside runs the handlers beneath with writers that read beside them.
+func (c *call) relayBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if c.h.ledger != nil {
+		return c.relayBesideTasks(w, r, next)
+	}
+	return c.readBeside(w, r, next)
+}
+
+// readBeside runs the handlers beneath with a writer that reads what they say of
+// tools.
+func (c *call) readBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	if !c.h.learns() {
 		return next.ServeHTTP(w, r)
 	}

@@ -216,29 +216,30 @@ func (c *call) withoutBody() *http.Request {
 func (c *call) relay(w http.ResponseWriter, next caddyhttp.Handler) error {
 	body := new(bodyReader)
 	r := c.forward(c.context(), body)
-	arguments := keptArguments(c.message.Params.Arguments)
-	kept := int64(len(arguments.Raw))
+	arguments, task := keptMember(c.message.Params.Arguments), keptMember(c.message.Params.TaskID)
+	kept := int64(len(arguments.Raw) + len(task.Raw))
 	body.share = &bodyShare{budget: &c.h.held}
 	body.share.bytes.Store(c.heldBytes - kept)
 	c.heldBytes = kept
 	defer body.share.give()
 	c.message = jsonrpc.Message{Kind: c.message.Kind, ID: bytes.Clone(c.message.ID), Method: c.message.Method}
-	c.message.Params.Arguments = arguments
+	c.message.Params.Arguments, c.message.Params.TaskID = arguments, task
 	c.body = nil
 	return c.relayBeside(w, r, next)
 }
 
-// maxKept is the size up to which the arguments of what is no tool call are kept
-// for as long as its answer lasts, in bytes.
+// maxKept is the size up to which a member of what is no tool call is kept for as
+// long as its answer lasts, in bytes.
 const maxKept = 16 << 10
 
-// keptArguments returns arguments apart from the body they stand in, for those
-// who ask for {http.mcp.args.*}, or none if they are too large to be kept.
-func keptArguments(arguments jsonrpc.Member) jsonrpc.Member {
-	if len(arguments.Raw) > maxKept {
+// keptMember returns a member apart from the body it stands in, or none if it is
+// too large to be kept: the arguments, for those who ask for {http.mcp.args.*},
+// and the task whose answer is read.
+func keptMember(m jsonrpc.Member) jsonrpc.Member {
+	if len(m.Raw) > maxKept {
 		return jsonrpc.Member{}
 	}
-	return jsonrpc.Member{Type: arguments.Type, Raw: bytes.Clone(arguments.Raw)}
+	return jsonrpc.Member{Type: m.Type, Raw: bytes.Clone(m.Raw)}
 }
 
 // unhold returns n bytes that the call does not hold any more.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/caddymcp/gateway/effect"
+	"github.com/caddymcp/gateway/jsonrpc"
 	"github.com/caddymcp/gateway/outcome"
 )
 
@@ -18,7 +19,7 @@ func (x *exchange) outcome() effect.Outcome {
 	}
 	switch o.Outcome {
 	case outcome.Committed:
-		o.Answer, o.ReplayFor = x.stored(), microseconds(x.h.Replay.For)
+		o.Answer, o.ReplayFor = x.h.stored(x.text, &x.answer), microseconds(x.h.Replay.For)
 	case outcome.Held:
 		o.RequestState, o.HoldFor = x.answer.RequestState, microseconds(x.h.ElicitationTimeout)
 		o.Uncommitted = x.rule.uncommitted
@@ -28,14 +29,14 @@ func (x *exchange) outcome() effect.Outcome {
 	return o
 }
 
-// stored is the result that is kept to be given again, nil for none: it was too
-// large, or the operator keeps none.
-func (x *exchange) stored() []byte {
-	start, end := x.answer.ResultStart, x.answer.ResultEnd
-	if x.h.Replay.Off || end-start > x.h.Replay.MaxSize || end == start || end > int64(len(x.text)) {
+// stored is the result that is kept of a message to be given again, nil for none:
+// it is too large, or the operator keeps none. The text may be only the
+// beginning of the message.
+func (h *Handler) stored(text []byte, a *jsonrpc.Answer) []byte {
+	if h.Replay.Off || a.ResultEnd-a.ResultStart > h.Replay.MaxSize || a.ResultEnd == 0 || a.ResultEnd > int64(len(text)) {
 		return nil
 	}
-	return bytes.Clone(x.text[start:end])
+	return bytes.Clone(text[a.ResultStart:a.ResultEnd])
 }
 
 // microseconds is a duration as a ledger keeps it.

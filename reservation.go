@@ -26,8 +26,9 @@ type ledger interface {
 	// Secret returns what callers are digested with.
 	Secret(ctx context.Context) (effect.Secret, error)
 
-	// List returns records.
+	// List and Task return records.
 	List(ctx context.Context, f effect.Filter) ([]effect.Record, error)
+	Task(ctx context.Context, t effect.Task) (effect.Record, bool, error)
 
 	// acquire keeps the ledger open, whatever becomes of the configuration,
 	// until release is called.

@@ -1,0 +1,113 @@
+//go:build unix
+
+package exchange
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/caddymcp/gateway/effect"
+	"github.com/caddymcp/gateway/internal/brokenup"
+)
+
+// What an upstream answers to a call that becomes a task, in either generation.
+const (
+	modernTask = `{"jsonrpc":"2.0","id":$id,"result":{"resultType":"task","taskId":"t1","status":"working"}}`
+	legacyTask = `{"jsonrpc":"2.0","id":$id,"result":{"task":{"taskId":"t1","status":"working"}}}`
+)
+
+// modernGet and legacyGet ask for a task.
+func modernGet(id string) message {
+	return message{method: "tasks/get", params: `"taskId":"` + id + `"`, header: []string{"Mcp-Name: " + id}}
+}
+
+func legacyGet(method string) message {
+	return message{method: method, params: `"taskId":"t1"`, legacy: true}
+}
+
+// A call that became a task is settled by what passes by of the task.
+func TestEffectTasks(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		call   string // its answer
+		ask    message
+		answer string
+		events bool
+		want   effect.State
+		stored string // in the answer to the call that is repeated
+	}{
+		{name: "working", call: modernTask, ask: modernGet("t1"),
+			answer: `{"resultType":"complete","taskId":"t1","status":"working"}`, want: effect.Deferred},
+		{name: "completed", call: modernTask, ask: modernGet("t1"),
+			answer: `{"resultType":"complete","taskId":"t1","status":"completed","result":{"content":["done"]}}`, want: effect.Committed, stored: `"content":["done"]`},
+		{name: "completed, as events", call: modernTask, ask: modernGet("t1"), events: true,
+			answer: `{"resultType":"complete","taskId":"t1","status":"completed","result":{"content":["done"]}}`, want: effect.Committed, stored: `"content":["done"]`},
+		{name: "completed with a tool error", call: modernTask, ask: modernGet("t1"),
+			answer: `{"resultType":"complete","taskId":"t1","status":"completed","result":{"content":[],"isError":true}}`, want: effect.Ambiguous},
+		{name: "failed", call: modernTask, ask: modernGet("t1"),
+			answer: `{"resultType":"complete","taskId":"t1","status":"failed","error":{"code":-32602,"message":"no"}}`, want: effect.Ambiguous},
+		{name: "cancelled", call: modernTask, ask: modernGet("t1"),
+			answer: `{"resultType":"complete","taskId":"t1","status":"cancelled"}`, want: effect.Ambiguous},
+		{name: "another task in the answer", call: modernTask, ask: modernGet("t1"),
+			answer: `{"resultType":"complete","taskId":"t2","status":"completed","result":{"content":[]}}`, want: effect.Deferred},
+		{name: "another task", call: modernTask, ask: modernGet("t2"),
+			answer: `{"resultType":"complete","taskId":"t2","status":"completed","result":{"content":[]}}`, want: effect.Deferred},
+		{name: "legacy result", call: legacyTask, ask: legacyGet("tasks/result"),
+			answer: `{"content":["done"],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}`, want: effect.Committed, stored: `"content":["done"]`},
+		{name: "legacy result of another task", call: legacyTask, ask: legacyGet("tasks/result"),
+			answer: `{"content":["done"],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t2"}}}`, want: effect.Deferred},
+		{name: "legacy completed", call: legacyTask, ask: legacyGet("tasks/get"),
+			answer: `{"taskId":"t1","status":"completed"}`, want: effect.Deferred},
+		{name: "legacy cancelled", call: legacyTask, ask: legacyGet("tasks/cancel"),
+			answer: `{"taskId":"t1","status":"cancelled"}`, want: effect.Ambiguous},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			answer := `{"jsonrpc":"2.0","id":$id,"result":` + c.answer + `}`
+			reply := brokenup.JSON(answer)
+			if c.events {
+				reply = brokenup.SSE("data: " + answer + "\n\n")
+			}
+			up := brokenup.TCP(t, brokenup.Each(brokenup.JSON(c.call), reply))
+			p := protect(t, refundTool, proxy(up.Addr()))
+
+			begin := refund()
+			begin.legacy = c.ask.legacy
+			call(t, p.Site, begin)
+			p.wantState(t, effect.Deferred, 1)
+			if data := call(t, p.Site, refund()).refusedWith(t, effect.CodeInProgress); data["taskId"] != "t1" {
+				t.Errorf("the refusal says %v", data)
+			}
+			if a := call(t, p.Site, c.ask); !strings.Contains(a.body, strings.ReplaceAll(answer, "$id", "1")) {
+				t.Errorf("the client got %q", a.body)
+			}
+			p.wantState(t, c.want, 1)
+			if c.stored != "" {
+				if a := call(t, p.Site, refund()); !strings.Contains(a.body, c.stored) || !strings.Contains(a.body, `"replayed":true`) {
+					t.Errorf("the call that was repeated got %q", a.body)
+				}
+			}
+		})
+	}
+}
+
+// A task of another caller is not this one, whatever its id.
+func TestEffectTaskOfAnotherCaller(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Each(brokenup.JSON(modernTask),
+		brokenup.JSON(`{"jsonrpc":"2.0","id":$id,"result":{"resultType":"complete","taskId":"t1","status":"completed","result":{"content":[]}}}`)))
+	p := protect(t, refundTool, proxy(up.Addr()))
+	call(t, p.Site, refund())
+	other := modernGet("t1")
+	other.header = append(other.header, "Authorization: Bearer other")
+	call(t, p.Site, other)
+	p.wantState(t, effect.Deferred, 1)
+}
+
+// A notification tells of a task on any stream.
+func TestEffectTaskNotices(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Each(brokenup.JSON(modernTask), brokenup.SSE(
+		`data: {"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t1","status":"completed","result":{"content":["done"]}}}`+"\n\n")))
+	p := protect(t, refundTool, proxy(up.Addr()))
+	call(t, p.Site, refund())
+	call(t, p.Site, message{method: "subscriptions/listen", params: `"notifications":{}`})
+	p.wantState(t, effect.Committed, 1)
+}
