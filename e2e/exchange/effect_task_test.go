@@ -18,11 +18,11 @@ const (
 
 // modernGet and legacyGet ask for a task.
 func modernGet(id string) message {
-	return message{method: "tasks/get", params: `"taskId":"` + id + `"`, header: []string{"Mcp-Name: " + id}}
+	return message{method: "tasks/get", params: `,"taskId":"` + id + `"`, header: []string{"Mcp-Name: " + id}}
 }
 
 func legacyGet(method string) message {
-	return message{method: method, params: `"taskId":"t1"`, legacy: true}
+	return message{method: method, params: `,"taskId":"t1"`, legacy: true}
 }
 
 // A call that became a task is settled by what passes by of the task.
@@ -108,6 +108,6 @@ func TestEffectTaskNotices(t *testing.T) {
 		`data: {"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t1","status":"completed","result":{"content":["done"]}}}`+"\n\n")))
 	p := protect(t, refundTool, proxy(up.Addr()))
 	call(t, p.Site, refund())
-	call(t, p.Site, message{method: "subscriptions/listen", params: `"notifications":{}`})
+	call(t, p.Site, message{method: "subscriptions/listen", params: `,"notifications":{}`})
 	p.wantState(t, effect.Committed, 1)
 }

@@ -58,7 +58,7 @@ type message struct {
 	method string // tools/call if empty
 	tool   string // create_refund if empty
 	args   string // JSON; {} if empty
-	params string // JSON members in place of the name and the arguments
+	params string // more members of params, each after a comma
 	legacy bool   // revision 2025-11-25 instead of 2026-07-28
 	header []string
 	plain  bool   // without a query: what is learned belongs to a whole URI
@@ -86,11 +86,8 @@ func (m *message) request(ctx context.Context, url string) *http.Request {
 		revision = "2026-07-28"
 		meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 	}
-	params := m.params
-	if params == "" {
-		params = fmt.Sprintf(`"name":%q,"arguments":%s`, m.tool, m.args)
-	}
-	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{%s%s}}`, m.id, m.method, params, meta)
+	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"name":%q,"arguments":%s%s%s}}`,
+		m.id, m.method, m.tool, m.args, m.params, meta)
 	m.uri = fmt.Sprintf("/mcp?n=%d", serial.Add(1))
 	target := m.uri
 	if m.plain {
