@@ -211,38 +211,13 @@ func (l *sharedLedger) Task(ctx context.Context, t effect.Task) (effect.Record, 
 	return ledger.Task(ctx, t)
 }
 
-// Load returns the record of a key and its receipts. What has run out is
-// ambiguous.
+// Load returns the record of a key, as it was last written, and its receipts.
 func (l *sharedLedger) Load(ctx context.Context, key effect.Key) (effect.Record, []effect.Receipt, error) {
 	ledger, err := l.opened(ctx)
 	if err != nil {
 		return effect.Record{}, nil, err
 	}
-	if _, err := ledger.Apply(ctx, effect.Sweeping{Key: key}); err != nil {
-		return effect.Record{}, nil, err
-	}
 	return ledger.Load(ctx, key)
-}
-
-// List returns the records that a filter selects. A sweep comes first, so that
-// none is listed as what it is no longer; one that fails does not keep what is
-// on record from being read.
-func (l *sharedLedger) List(ctx context.Context, f effect.Filter) ([]effect.Record, error) {
-	ledger, err := l.opened(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l.sweep(ctx)
-	return ledger.List(ctx, f)
-}
-
-// Receipts returns the last receipts.
-func (l *sharedLedger) Receipts(ctx context.Context, limit int) ([]effect.Receipt, error) {
-	ledger, err := l.opened(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return ledger.Receipts(ctx, limit)
 }
 
 // Interface guards
