@@ -211,6 +211,15 @@ func (l *sharedLedger) Task(ctx context.Context, t effect.Task) (effect.Record, 
 	return ledger.Task(ctx, t)
 }
 
+// List returns the records that a filter selects, as the last sweep left them.
+func (l *sharedLedger) List(ctx context.Context, f effect.Filter) ([]effect.Record, error) {
+	ledger, err := l.opened(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ledger.List(ctx, f)
+}
+
 // Load returns the record of a key, as it was last written, and its receipts.
 func (l *sharedLedger) Load(ctx context.Context, key effect.Key) (effect.Record, []effect.Receipt, error) {
 	ledger, err := l.opened(ctx)
