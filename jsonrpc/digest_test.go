@@ -33,6 +33,7 @@ func TestRequestStateDigest(t *testing.T) {
 		{`\\u0073`, `\u0073`},
 		{`é\u00e9\u00E9`, "ééé"},
 		{`😀\ud83d\ude00\uD83D\uDE00`, "😀😀😀"},
+		{`\ud800\udc00\udbff\udfff`, "\U00010000\U0010ffff"},
 		{`\ufffd\uffff\ud7ff\ue000`, "\ufffd\uffff\ud7ff\ue000"},
 		{strings.Repeat(`a\u00e9`, 50_000), strings.Repeat("aé", 50_000)},
 		{strings.Repeat("a", 1<<20), strings.Repeat("a", 1<<20)},
@@ -58,6 +59,19 @@ func TestRequestStateDigest(t *testing.T) {
 		}
 		if _, ok := unquote([]byte(`"` + row.state + `"`)); ok != utf8.ValidString(row.want) {
 			t.Errorf("%.40q: the digest is that of a text that Parse accepts", row.state)
+		}
+	}
+}
+
+// What a message that broke off has of a requestState is not part of the next one.
+func TestRequestStateAfterReset(t *testing.T) {
+	for _, cut := range []string{`a`, `\`, `\u00`, `\ud83d`, `\ud83d\`} {
+		var r ResponseReader
+		r.Write([]byte(`{"jsonrpc":"2.0","id":1,"result":{"requestState":"` + cut))
+		r.Reset([]byte("1"))
+		r.Write([]byte(`{"jsonrpc":"2.0","id":1,"result":{"requestState":"\ude00u0061"}}`))
+		if got := r.Close().RequestState; got != sha256.Sum256([]byte("\xED\xB8\x80u0061")) {
+			t.Errorf("after %s: another digest", cut)
 		}
 	}
 }

@@ -436,7 +436,7 @@ func (r *ResponseReader) onClose() {
 
 // onCut takes what the piece that ends has of a value that goes on.
 func (r *ResponseReader) onCut(read []byte) {
-	if r.row == rowRequestState && r.inToken() && r.typ == String {
+	if r.row == rowRequestState && r.inToken() {
 		r.digestState(read)
 	}
 }

@@ -90,7 +90,7 @@ func TestDropIDs(t *testing.T) {
 		{"the reconnection time stays", "retry: 5\nid: x\ndata\n\n", "retry: 5\ndata\n\n"},
 		{"in data and comments", "data: id: 1\n:id: 1\ndata:\ndata:id\n\n", "data: id: 1\n:id: 1\ndata:\ndata:id\n\n"},
 		{"CRLF", "data: 1\r\nid: 1\r\n\r\n", "data: 1\r\n\r\n"},
-		{"CR", "data: 1\rid: 1\r\r", "data: 1\r\r"},
+		{"CR", "data: 1\rid: 1\rid\r\r", "data: 1\r\r"},
 		{"a CR does not meet an LF", "data: 1\rid: 1\n\ndata: 2\n\n", "data: 1\r\n\ndata: 2\n\n"},
 		{"a CR does not meet an LF beyond a CRLF", "data: 1\rid: 1\r\n\ndata: 2\n\n", "data: 1\r\n\ndata: 2\n\n"},
 		{"a CR does not meet an LF beyond two lines", "data: 1\rid: 1\rid: 2\nid: 3\n\n", "data: 1\r\n\n"},
