@@ -62,9 +62,7 @@ func (c *call) settleTask(message []byte, answer *jsonrpc.Answer) {
 	defer cancel()
 	record, found, err := c.h.ledger.Task(ctx, effect.Task{Namespace: c.h.Namespace, Upstream: upstream, Caller: caller, ID: task.ID})
 	if err == nil && found {
-		if o, ok := c.taskOutcome(&record, message, &task); ok {
-			_, err = c.h.ledger.Apply(ctx, o)
-		}
+		_, err = c.h.ledger.Apply(ctx, c.taskOutcome(&record, message, &task))
 	}
 	if err != nil {
 		c.h.logger.Error("what became of a task could not be recorded", zap.Object("mcp", c), zap.Error(err))
@@ -97,13 +95,13 @@ func (c *call) readTask(message []byte, answer *jsonrpc.Answer) (task jsonrpc.Ta
 // taskOutcome classifies by the outcome table what a task ended with. Whatever
 // the code of an error in it, it was met while the task was carried out, and
 // does not say that nothing was done.
-func (c *call) taskOutcome(record *effect.Record, message []byte, task *jsonrpc.Task) (o effect.Outcome, ok bool) {
-	o = effect.Outcome{
+func (c *call) taskOutcome(record *effect.Record, message []byte, task *jsonrpc.Task) effect.Outcome {
+	o := effect.Outcome{
 		Reservation: record.Reservation(), Outcome: outcome.Ambiguous, Observation: "task_cancelled",
 		Upstream: record.Upstream, Bytes: int64(len(message)), ReplayFor: microseconds(c.h.Replay.For),
 	}
 	if task.Status == jsonrpc.TaskCancelled {
-		return o, true
+		return o
 	}
 	a := &task.Answer
 	seen := outcome.Observation{
@@ -121,6 +119,9 @@ func (c *call) taskOutcome(record *effect.Record, message []byte, task *jsonrpc.
 	if o.Outcome == outcome.Committed {
 		o.Answer = c.h.stored(message, a)
 	}
-	// A task asks for input in a way of its own, and does not become another.
-	return o, o.Outcome != outcome.Held && o.Outcome != outcome.Deferred
+	if o.Outcome == outcome.Held || o.Outcome == outcome.Deferred {
+		// A task asks for input in a way of its own, and does not become another.
+		o.Outcome = outcome.Ambiguous
+	}
+	return o
 }

@@ -48,6 +48,8 @@ func TestEffectTasks(t *testing.T) {
 			answer: `{"resultType":"complete","taskId":"t1","status":"failed","error":{"code":-32602,"message":"no"}}`, want: effect.Ambiguous},
 		{name: "cancelled", call: modernTask, ask: modernGet("t1"),
 			answer: `{"resultType":"complete","taskId":"t1","status":"cancelled"}`, want: effect.Ambiguous},
+		{name: "completed with a question", call: modernTask, ask: modernGet("t1"),
+			answer: `{"resultType":"complete","taskId":"t1","status":"completed","result":{"resultType":"input_required","requestState":"s"}}`, want: effect.Ambiguous},
 		{name: "another task in the answer", call: modernTask, ask: modernGet("t1"),
 			answer: `{"resultType":"complete","taskId":"t2","status":"completed","result":{"content":[]}}`, want: effect.Deferred},
 		{name: "another task", call: modernTask, ask: modernGet("t2"),
@@ -88,6 +90,14 @@ func TestEffectTasks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A task that cannot be told from others is settled by nothing.
+func TestEffectTaskWithALongID(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Answer(brokenup.JSON(strings.Replace(modernTask, "t1", strings.Repeat("t", 300), 1))))
+	p := protect(t, refundTool, proxy(up.Addr()))
+	call(t, p.Site, refund())
+	p.wantState(t, effect.Ambiguous, 1)
 }
 
 // A task of another caller is not this one, whatever its id.
