@@ -1,7 +1,10 @@
 package effect
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -92,18 +95,23 @@ func Sweep(ctx context.Context, l Ledger) ([]Change, error) {
 		if err != nil {
 			return changes, err
 		}
-		swept := len(changes)
-		for _, key := range keys {
-			change, err := l.Apply(ctx, Sweeping{key})
-			if err != nil {
-				return changes, err
-			}
-			if change.Written {
-				changes = append(changes, change)
-			}
-		}
-		if len(keys) < batch || len(changes) == swept {
-			return changes, nil
+		swept, err := sweep(ctx, l, keys)
+		changes = append(changes, swept...)
+		if err != nil || len(keys) < batch || len(swept) == 0 {
+			return changes, err
 		}
 	}
+}
+
+// sweep sweeps keys at the same time, since so they share their writes, and
+// returns the changes that were made, also where there was an error.
+func sweep(ctx context.Context, l Ledger, keys []Key) ([]Change, error) {
+	changes, errs := make([]Change, len(keys)), make([]error, len(keys))
+	var all sync.WaitGroup
+	for i, key := range keys {
+		all.Go(func() { changes[i], errs[i] = l.Apply(ctx, Sweeping{key}) })
+	}
+	all.Wait()
+	written := slices.DeleteFunc(changes, func(c Change) bool { return !c.Written })
+	return written, cmp.Or(errs...)
 }
