@@ -89,14 +89,10 @@ func (s *eventSink) Data(p []byte) {
 	if len(p) > 0 && string(p) != "\n" {
 		s.hasData = true
 	}
-	if s.w.x.reservation != nil {
-		room := s.w.x.h.Replay.MaxSize + maxEnvelope - int64(len(s.data))
-		s.data = append(s.data, p[:min(int64(len(p)), room)]...)
+	if s.splitter.Limit > 0 { // or the budget is used up
+		s.data = append(s.data, p[:s.w.x.keeps(len(s.data), len(p))]...)
 	}
 }
-
-// maxEnvelope is how much of a message is kept beside its result, in bytes.
-const maxEnvelope = 4 << 10
 
 // Pass lets comments and blank lines through.
 func (s *eventSink) Pass(p []byte) { s.out = append(s.out, p...) }

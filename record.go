@@ -32,6 +32,18 @@ func (x *exchange) outcome() effect.Outcome {
 	return o
 }
 
+// maxEnvelope is how much of a message is kept beside its result, in bytes.
+const maxEnvelope = 4 << 10
+
+// keeps returns how many of the next n bytes of a message are kept, of which
+// some are: as many as a result that may be given again can need.
+func (x *exchange) keeps(kept, n int) int {
+	if x.reservation == nil || x.h.Replay.Off {
+		return 0
+	}
+	return int(min(int64(n), x.h.Replay.MaxSize+maxEnvelope-int64(kept)))
+}
+
 // stored is the result that is kept of a message to be given again, nil for none:
 // it is too large, or the operator keeps none. The text may be only the
 // beginning of the message.

@@ -93,10 +93,12 @@ func (s *held) handOver(p []byte) error {
 		return w.sink.write(p)
 	}
 	relay := &relayed{w: w}
+	relay.keep(body)
 	w.sink = relay
 	if err := w.begin(body); err != nil {
 		return err
 	}
+	relay.keep(p)
 	return relay.pass(p)
 }
 
@@ -192,11 +194,26 @@ func (s *unwanted) deliver(v outcome.Verdict) error { return s.w.replace(v) }
 type relayed struct {
 	w    *responseWriter
 	last []byte
+	text []byte // of a protected call, as far as its result may be kept
+	full bool   // nothing more of it can be held
 }
 
 func (s *relayed) write(p []byte) error {
 	s.w.x.reader.Write(p)
+	s.keep(p)
 	return s.pass(p)
+}
+
+// keep keeps the next piece of the message, if its result may be given again.
+func (s *relayed) keep(p []byte) {
+	x := s.w.x
+	p = p[:x.keeps(len(s.text), len(p))]
+	if s.full || len(p) == 0 {
+		return
+	}
+	if s.full = !x.hold(int64(len(p))); !s.full {
+		s.text = append(s.text, p...)
+	}
 }
 
 // pass lets a piece through that was read.
@@ -219,7 +236,7 @@ func isBlank(p []byte) bool { return len(bytes.TrimLeft(p, " \t\r\n")) == 0 }
 
 func (s *relayed) flush() error { return s.w.push() }
 
-func (s *relayed) end() { s.w.x.answer = s.w.x.reader.Close() }
+func (s *relayed) end() { s.w.x.answer, s.w.x.text = s.w.x.reader.Close(), s.text }
 
 func (s *relayed) deliver(v outcome.Verdict) error {
 	if v.Answer != outcome.Upstream || s.w.x.reader.Broken() {
