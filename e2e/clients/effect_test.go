@@ -1,0 +1,144 @@
+package clients
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/caddymcp/gateway/effect"
+)
+
+// refusedWith wants a caller to see a refusal of the gateway, with its code and data.
+func (r reply) refusedWith(t *testing.T, code int, state effect.State, attempt int) {
+	t.Helper()
+	if r.failure == nil || r.code != code {
+		t.Errorf("the caller sees %+v, want error %d", r, code)
+		return
+	}
+	if r.data["state"] != state.String() || r.data["attempt"] != float64(attempt) || r.data["key"] == "" || r.data["next"] == "" {
+		t.Errorf("the data is %v, want state %s of attempt %d", r.data, state, attempt)
+	}
+}
+
+// refunded wants a caller to see the answer of an execution, original or replayed.
+func (r reply) refunded(t *testing.T, payment string, execution int, replayed bool) {
+	t.Helper()
+	want := fmt.Sprintf("refund %d of %s", execution, payment)
+	if r.failure != nil || r.text != want || r.isError || r.word["outcome"] != "committed" || (r.word["replayed"] == true) != replayed {
+		t.Errorf("the caller sees %+v, want %q, replayed %t", r, want, replayed)
+	}
+}
+
+func refund(payment string) map[string]any { return map[string]any{"payment_id": payment} }
+
+// The signature test: a server that acts and does not say so is called once, until a person says that it did not act.
+func TestEffectIsNotRepeated(t *testing.T) {
+	forEachRevision(t, func(t *testing.T, s sdk, revision string) {
+		r := newRefunds(t, revision, "settle_after 1us\ndrain 1us\njoin 30s")
+		for _, loss := range losses {
+			t.Run(loss.name, func(t *testing.T) {
+				for _, committed := range []bool{true, false} {
+					t.Run(fmt.Sprintf("committed %t", committed), func(t *testing.T) {
+						c := s.connect(t, connection{endpoint: r.url, revision: revision})
+						payment := fmt.Sprintf("%s %t", loss.name, committed)
+						r.fault(payment, loss.fault)
+
+						ctx, giveUp := context.WithCancel(t.Context())
+						defer giveUp()
+						if loss.silent {
+							go func() {
+								<-r.lost
+								giveUp()
+							}()
+						}
+						first := c.call(ctx, "create_refund", refund(payment))
+						if first.failure == nil || !loss.silent && (first.code != -41010 || first.word["outcome"] != "ambiguous") {
+							t.Errorf("the first call: %+v", first)
+						}
+						if loss.silent && s.holdsOn && revision != modern {
+							r.release <- struct{}{}
+						}
+						for range 2 {
+							c.call(t.Context(), "create_refund", refund(payment)).refusedWith(t, effect.CodeAmbiguous, effect.Ambiguous, 1)
+						}
+						r.want(t, payment, 1, effect.Ambiguous, 1)
+
+						r.resolve(t, payment, committed)
+						again := c.call(t.Context(), "create_refund", refund(payment))
+						if committed {
+							again.refusedWith(t, effect.CodeInProgress, effect.Committed, 1)
+							r.want(t, payment, 1, effect.Committed, 1)
+							return
+						}
+						again.refunded(t, payment, 2, false)
+						r.want(t, payment, 2, effect.Committed, 2)
+						c.call(t.Context(), "create_refund", refund(payment)).refunded(t, payment, 2, true)
+						r.want(t, payment, 2, effect.Committed, 2)
+					})
+				}
+			})
+		}
+	})
+}
+
+// A client that loses the answer to a call that acted, and calls again, is given the answer.
+func TestLostAnswerIsReplayed(t *testing.T) {
+	forEachRevision(t, func(t *testing.T, s sdk, revision string) {
+		r := newRefunds(t, revision, "join 30s")
+		l := newLine(t, r.url)
+		for _, loss := range []struct {
+			name string
+			lose func(t *testing.T, c caller, payment string) // has the client lose the answer
+		}{
+			{"after the upstream's answer", func(t *testing.T, c caller, payment string) {
+				l.loses.Store(true)
+				c.call(t.Context(), "create_refund", refund(payment)).lost(t)
+				r.want(t, payment, 1, effect.Committed, 1)
+			}},
+			{"while the tool is at work", func(t *testing.T, c caller, payment string) {
+				first := make(chan reply)
+				go func() { first <- c.call(t.Context(), "create_refund", waitingRefund(payment)) }()
+				<-r.running
+				l.cut <- struct{}{}
+				(<-first).lost(t)
+				r.want(t, payment, 0, effect.Executing, 1)
+				go func() { r.release <- struct{}{} }()
+			}},
+			{"because it gave up", func(t *testing.T, c caller, payment string) {
+				ctx, giveUp := context.WithCancel(t.Context())
+				first := make(chan reply)
+				go func() { first <- c.call(ctx, "create_refund", waitingRefund(payment)) }()
+				<-r.running
+				giveUp()
+				(<-first).lost(t)
+				r.want(t, payment, 0, effect.Executing, 1)
+				go func() { r.release <- struct{}{} }()
+			}},
+		} {
+			t.Run(loss.name, func(t *testing.T) {
+				c := s.connect(t, connection{endpoint: l.url, revision: revision})
+				loss.lose(t, c, loss.name)
+				args := refund(loss.name)
+				if record, _ := r.record(t, loss.name); record.State == effect.Executing {
+					args = waitingRefund(loss.name)
+				}
+				for range 2 {
+					c.call(t.Context(), "create_refund", args).refunded(t, loss.name, 1, true)
+				}
+				r.want(t, loss.name, 1, effect.Committed, 1)
+			})
+		}
+	})
+}
+
+// lost wants a caller to have no answer of any kind.
+func (r reply) lost(t *testing.T) {
+	t.Helper()
+	if r.failure == nil || r.word != nil || r.code < -40000 {
+		t.Errorf("the caller sees %+v, want nothing of the gateway", r)
+	}
+}
+
+func waitingRefund(payment string) map[string]any {
+	return map[string]any{"payment_id": payment, "wait": true}
+}
