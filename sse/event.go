@@ -68,6 +68,56 @@ func (e *Event) Edit(dst []byte, start, end int64, text []byte) []byte {
 	return append(dst, e.Raw[to:]...)
 }
 
+// Data returns the event's data: the values of the data lines joined by one LF each. Those of one line are part of Raw.
+// Of an oversize event they are not known.
+func (e *Event) Data() []byte {
+	var data []byte
+	first := true
+	c := cursor{raw: e.Raw}
+	for c.advance() {
+		if !c.isData() {
+			continue
+		}
+		value := e.Raw[c.value:c.end:c.end]
+		if !first {
+			value = append(append(data, newline...), value...)
+		}
+		data, first = value, false
+	}
+	return data
+}
+
+// Cut appends Raw to dst without some parts of the event's data, each from its first byte to the one after its last, in
+// their order and with something between them. Line breaks stay. An oversize event is appended unchanged.
+func (e *Event) Cut(dst []byte, parts [][2]int64) []byte {
+	if e.Oversize {
+		return append(dst, e.Raw...)
+	}
+	at := 0 // how much of Raw is read
+	c := cursor{raw: e.Raw}
+	for len(parts) > 0 && c.advance() {
+		if !c.isData() {
+			continue
+		}
+		lineEnd := c.offset + int64(c.end-c.value)
+		for len(parts) > 0 && parts[0][0] < lineEnd {
+			start := max(parts[0][0], c.offset)
+			end := max(start, min(parts[0][1], lineEnd))
+			from, to := c.value+int(start-c.offset), c.value+int(end-c.offset)
+			dst = append(dst, e.Raw[at:from]...)
+			if from == c.value {
+				dst = append(dst, c.separator(nil, e.Raw[to:c.end])...)
+			}
+			at = to
+			if parts[0][1] > lineEnd {
+				break // it goes on in the next line
+			}
+			parts = parts[1:]
+		}
+	}
+	return append(dst, e.Raw[at:]...)
+}
+
 // cursor stands at one line of a complete event.
 type cursor struct {
 	raw    []byte

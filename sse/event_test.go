@@ -147,6 +147,95 @@ func checkEdit(s segment, start, end int, text string) error {
 	return nil
 }
 
+func TestCut(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		raw   string
+		parts [][2]int64
+		want  string
+	}{
+		{"nothing", "event: message\ndata: {}\r\n\r\n", nil, "event: message\ndata: {}\r\n\r\n"},
+		{"a part", "data: {old}\nid: 1\n\n", [][2]int64{{1, 4}}, "data: {}\nid: 1\n\n"},
+		{"two parts", "data: {a,b,c}\n\n", [][2]int64{{1, 3}, {4, 6}}, "data: {b}\n\n"},
+		{"all of it", "data:{}\n\n", [][2]int64{{0, 2}}, "data:\n\n"},
+		{"over lines, keeping what is between", "data: {a\nid: 1\r\ndata: b\r: c\ndata:c}\n\n", [][2]int64{{1, 6}}, "data: {\nid: 1\r\ndata: \r: c\ndata:}\n\n"},
+		{"one in each line", "data: {a\ndata: b}\n\n", [][2]int64{{1, 2}, {3, 4}}, "data: {\ndata: }\n\n"},
+		{"only the join", "data: {\ndata: }\n\n", [][2]int64{{1, 2}}, "data: {\ndata: }\n\n"},
+		{"before a space", "data:a b\n\n", [][2]int64{{0, 1}}, "data:  b\n\n"},
+		{"before a space, behind one", "data: a b\n\n", [][2]int64{{0, 1}}, "data:  b\n\n"},
+		{"nothing at a join", "data:\ndata\n\n", [][2]int64{{0, 0}}, "data:\ndata\n\n"},
+		{"beyond the end", "data: {}\n\n", [][2]int64{{2, 5}}, "data: {}\n\n"},
+		{"no data", "id: 1\n\n", [][2]int64{{0, 1}}, "id: 1\n\n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			e := Event{Raw: []byte(row.raw)}
+			if got := e.Cut([]byte("before "), row.parts); string(got) != "before "+row.want {
+				t.Errorf("got  %q\nwant %q", got, "before "+row.want)
+			}
+			e.Oversize = true
+			if got := e.Cut(nil, row.parts); string(got) != row.raw {
+				t.Errorf("got  %q of an oversize event", got)
+			}
+		})
+	}
+}
+
+// TestCutParts reads every event's data, and cuts every two parts out of them.
+func TestCutParts(t *testing.T) {
+	for _, c := range testCases(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			for _, s := range readReference(c.stream()).segments {
+				n := int64(len(s.data))
+				if n > 30 {
+					n = 30 // or it takes long
+				}
+				for a := range n {
+					for b := a + 1; b <= n; b++ {
+						for from := b + 1; from < n; from++ {
+							if err := checkCut(s, [][2]int64{{a, b}, {from, n}}); err != nil {
+								t.Fatal(err)
+							}
+						}
+						if err := checkCut(s, [][2]int64{{a, b}}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// checkCut reads the data of the event that s describes, and cuts the parts out of them.
+func checkCut(s segment, parts [][2]int64) error {
+	if !s.hasData {
+		return nil
+	}
+	e := Event{Raw: s.raw}
+	if got := e.Data(); !bytes.Equal(got, s.data) {
+		return fmt.Errorf("%q has data %q, want %q", s.raw, got, s.data)
+	}
+	var want []byte
+	for i, c := range s.data {
+		in := slices.ContainsFunc(parts, func(p [2]int64) bool { return int64(i) >= p[0] && int64(i) < p[1] })
+		if !in || c == '\n' {
+			want = append(want, c)
+		}
+	}
+	cut := e.Cut(nil, parts)
+	got := readReference(append([]byte("\n"), cut...)) // not at the head, where a byte order mark would count
+	if len(got.segments) != 2 || len(got.tail) > 0 {
+		return fmt.Errorf("%q is not one event", cut)
+	}
+	if g := got.segments[1]; !bytes.Equal(g.data, want) {
+		return fmt.Errorf("of %q without %v is left %q with data %q, want %q", s.raw, parts, cut, g.data, want)
+	}
+	if !slices.Equal(otherLines(cut), otherLines(s.raw)) {
+		return fmt.Errorf("%q has other lines than before", cut)
+	}
+	return nil
+}
+
 // otherLines returns the lines that are not data.
 func otherLines(raw []byte) (lines []string) {
 	for _, l := range splitLines(raw) {
@@ -172,6 +261,21 @@ func FuzzEdit(f *testing.F) {
 			start, end := int(a)%(len(s.data)+1), int(b)%(len(s.data)+1)
 			if err := checkEdit(s, min(start, end), max(start, end), text); err != nil {
 				t.Fatalf("%q [%d,%d) by %q: %v", s.raw, start, end, text, err)
+			}
+		}
+	})
+}
+
+func FuzzCut(f *testing.F) {
+	for _, c := range testCases(f) {
+		f.Add(c.stream(), uint16(0), uint16(1), uint16(3), uint16(9))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, a, b, from, to uint16) {
+		parts := [][2]int64{{int64(a), int64(a) + int64(b)}}
+		parts = append(parts, [2]int64{parts[0][1] + 1 + int64(from), parts[0][1] + 1 + int64(from) + int64(to)})
+		for _, s := range readReference(stream).segments {
+			if err := checkCut(s, parts); err != nil {
+				t.Fatal(err)
 			}
 		}
 	})
