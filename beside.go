@@ -17,36 +17,30 @@ import (
 // no client knows a tool before the gateway does.
 type besideWriter struct {
 	caddyhttp.ResponseWriterWrapper
-	c *call
+	listText // of the list as JSON, or what was read of the event's data
 
 	list   bool // the request was a tools/list
 	status int
 	json   bool // a list as one JSON text
 	events bool
 
-	text     []byte    // a list's JSON text, or what was read of the event's data
 	passed   int       // bytes of a JSON text that were relayed
 	came     int64     // bytes of it that came
 	whole    int64     // its declared length, or -1
 	same     *recalled // the list that is kept, as long as this one is the same: then the text is not
 	learned  bool
 	tooLarge bool
-	share    bodyShare // of what lists may hold
 
 	reader   *jsonrpc.ResponseReader
 	splitter sse.Splitter // holds nothing
 }
 
-// maxList is the longest page of a list that is read, in bytes.
-const maxList = 16 << 20
-
 // beside returns a writer that reads beside the relay of a response.
 func (c *call) beside(w http.ResponseWriter) *besideWriter {
 	return &besideWriter{
 		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
-		c:                     c,
+		listText:              c.listText(),
 		list:                  c.message.Method == toolsList,
-		share:                 bodyShare{budget: &c.h.listing},
 		whole:                 -1,
 	}
 }
@@ -134,42 +128,10 @@ func (w *besideWriter) pass() error {
 	return err
 }
 
-// keep adds p to the text, or reports that it does not fit.
-func (w *besideWriter) keep(p []byte) bool {
-	if !w.makeRoom(len(w.text) + len(p)) {
-		return false
-	}
-	w.text = append(w.text, p...)
-	return true
-}
-
-// makeRoom makes room for a text of this size, or reports that it does not fit.
-func (w *besideWriter) makeRoom(size int) bool {
-	if size > maxList {
-		return false
-	}
-	if size <= cap(w.text) {
-		return true
-	}
-	grown := max(size, 2*cap(w.text))
-	if !w.hold(int64(grown - cap(w.text))) {
-		return false
-	}
-	w.text = append(make([]byte, 0, grown), w.text...)
-	return true
-}
-
-// hold counts n more bytes of lists as held: they have a share of max_held, as
-// they are held for as long as a client takes to read them.
-func (w *besideWriter) hold(n int64) bool {
-	return w.share.take(n) && w.c.hold(n)
-}
-
 // drop gives up a text that does not fit.
 func (w *besideWriter) drop() {
 	countPage(pageTooLarge)
-	w.share.give()
-	w.c.unhold(int64(cap(w.text)))
+	w.unhold(int64(cap(w.text)))
 	w.text, w.passed = nil, 0
 }
 
@@ -242,17 +204,26 @@ func (w *besideWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{w}, r)
 }
 
-// relayBeside runs the handlers beneath with writers that read beside them.
+// relayBeside runs the handlers beneath with writers that read beside them, and
+// hide what is denied.
 func (c *call) relayBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if c.h.ledger != nil {
-		return c.relayBesideTasks(w, r, next)
+	if c.h.restricts() && c.mayList() {
+		return c.relayHiding(w, r, next)
 	}
 	return c.readBeside(w, r, next)
 }
 
-// readBeside runs the handlers beneath with a writer that reads what they say of
+// readBeside runs the handlers beneath with writers that read beside them.
+func (c *call) readBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if c.h.ledger != nil {
+		return c.settleBeside(w, r, next)
+	}
+	return c.learnBeside(w, r, next)
+}
+
+// learnBeside runs the handlers beneath with a writer that reads what they say of
 // tools.
-func (c *call) readBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
+func (c *call) learnBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	if !c.h.learns() {
 		return next.ServeHTTP(w, r)
 	}

@@ -139,6 +139,8 @@ func inSiteBlock(h httpcaddyfile.Helper) bool {
 //	    namespace       <name>
 //	    caller          <header...>
 //	    max_learned     <size>
+//	    deny            <name>|<prefix>*...
+//	    allow_only      <name>|<prefix>*...
 //
 //	    principal           <text>
 //	    drain               <duration>
@@ -166,7 +168,7 @@ func inSiteBlock(h httpcaddyfile.Helper) bool {
 //	}
 //
 // Sizes have units as in 4MiB. The options origins, revisions, ambiguous_codes,
-// caller and tool can be given several times, and so can param.
+// caller, deny, allow_only and tool can be given several times, and so can param.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
 	if d.NextArg() {
@@ -176,7 +178,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	for d.NextBlock(0) {
 		option := d.Val()
 		switch option {
-		case "origins", "revisions", "ambiguous_codes", "caller", "tool":
+		case "origins", "revisions", "ambiguous_codes", "caller", "deny", "allow_only", "tool":
 		default:
 			if slices.Contains(seen, option) {
 				return d.Errf("%s is given twice", option)
@@ -233,6 +235,10 @@ func (h *Handler) unmarshalOption(d *caddyfile.Dispenser, option string) error {
 		return sizeOption(d, &h.MaxHeld)
 	case "ambiguous_codes":
 		return codesOption(d, &h.AmbiguousCodes)
+	case "deny":
+		return listOption(d, &h.Deny, checkDeny)
+	case "allow_only":
+		return listOption(d, &h.AllowOnly, checkAllowOnly)
 	case "tool":
 		return h.unmarshalTool(d)
 	}

@@ -134,6 +134,12 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"replay 1KiB 0s", "replay is 0s"},
 		{"replay 0", "replay is 0: it must be a positive number of bytes"},
 		{"join 1s\njoin 2s", "join is given twice"},
+		{"deny", "deny needs at least one value"},
+		{"deny a*b", `denied tool pattern "a*b": a star may stand only at the end`},
+		{"deny a\ndeny b {env.TOOL}", `denied tool pattern "{env.TOOL}": placeholders are not replaced here`},
+		{`deny ""`, "a denied tool needs a name or a pattern"},
+		{"allow_only", "allow_only needs at least one value"},
+		{"allow_only a *b", `allowed tool pattern "*b": a star may stand only at the end`},
 		{"max_bodi 1", `unrecognized option "max_bodi"`},
 	}
 	for _, tt := range tests {

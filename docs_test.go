@@ -37,7 +37,7 @@ func TestDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := append(mcpheaders.Reasons(), outcome.Names()...)
-	words = append(words, overloaded().Reason, reasonTooEarly, reasonPath)
+	words = append(words, overloaded().Reason, reasonTooEarly, reasonPath, reasonDenied)
 	for _, options := range []any{Handler{}, Tool{}, Matcher{}} {
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(options)) {
 			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "tools" && name != "params" {

@@ -141,9 +141,20 @@ type Handler struct {
 	// by the longest pattern.
 	Tools []Tool `json:"tools,omitempty"`
 
+	// Tools that may not be called: a name, or the beginning of names followed
+	// by `*`. A call of one is refused with JSON-RPC error -41001 under HTTP
+	// 200, also with `enforce` off, and lists of tools are relayed without
+	// them. Names are compared byte for byte. Default: none.
+	Deny []string `json:"deny,omitempty"`
+
+	// The only tools that may be called, in the same form: every other one is
+	// denied. What `deny` names is denied all the same. Default: all.
+	AllowOnly []string `json:"allow_only,omitempty"`
+
 	logger *zap.Logger
 	policy mcpheaders.Policy
 	tools  toolTable
+	denied mcpheaders.ToolNames // the names in Deny
 	held   budget
 
 	arriving budget        // the part of held that bodies which are not complete may take
@@ -200,7 +211,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 
 	h.policy = mcpheaders.Policy{
 		RawNames: h.RawNames == allow,
-		Tools:    mcpheaders.NewToolNames(exactTools(h.Tools)),
+		Tools:    mcpheaders.NewToolNames(append(exactTools(h.Tools), exactNames(h.Deny)...)),
 		Params:   map[string]mcpheaders.ParamMode{learn: mcpheaders.Learn, require: mcpheaders.Require, off: mcpheaders.Off}[h.ParamHeaders],
 	}
 	if h.NumericMatch == lenient {
@@ -222,6 +233,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.lease = lease
 	h.joined.limit, h.drained.limit = h.MaxJoined, h.MaxDrained
 	h.tools = newToolTable(h.Tools, h.AmbiguousCodes)
+	h.denied = mcpheaders.NewToolNames(exactNames(h.Deny))
 	for i, name := range h.Caller {
 		h.Caller[i] = http.CanonicalHeaderKey(name)
 	}
@@ -291,10 +303,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	c.publish()
 	if refusal != nil {
-		c.refused(refusal)
+		c.refused(refusal, h.Enforce == on)
 		if h.Enforce == on {
 			return c.answerRefusal(w, refusal)
 		}
+	}
+	if c.isDenied() {
+		refusal = denied()
+		c.refused(refusal, true)
+		return c.answerRefusal(w, refusal)
 	}
 	if !c.mayBeToolCall() {
 		return c.relay(w, next)

@@ -65,6 +65,16 @@ func (h *Handler) Validate() error {
 			return err
 		}
 	}
+	for _, pattern := range h.Deny {
+		if err := checkDeny(pattern); err != nil {
+			return err
+		}
+	}
+	for _, pattern := range h.AllowOnly {
+		if err := checkAllowOnly(pattern); err != nil {
+			return err
+		}
+	}
 	if err := checkTools(h.Tools); err != nil {
 		return err
 	}
@@ -133,6 +143,9 @@ func checkHeaderName(option, name string) error {
 	}
 	return fmt.Errorf("%s: %q is not the name of a header", option, name)
 }
+
+func checkDeny(pattern string) error      { return checkPattern("denied tool", pattern) }
+func checkAllowOnly(pattern string) error { return checkPattern("allowed tool", pattern) }
 
 func checkAmbiguousCode(code int64) error {
 	if outcome.BeforeDispatch(code) {

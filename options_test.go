@@ -44,6 +44,9 @@ func TestProvisionErrors(t *testing.T) {
 		{"tool without a pattern", &Handler{Tools: []Tool{{}}}, "a tool needs a name or a pattern"},
 		{"tool pattern", &Handler{Tools: []Tool{{Pattern: "a*b"}}}, "a star may stand only at the end"},
 		{"placeholder in a tool pattern", &Handler{Tools: []Tool{{Pattern: "{env.TOOL}"}}}, `tool pattern "{env.TOOL}": placeholders are not replaced here`},
+		{"denied tool", &Handler{Deny: []string{"a", "b*c"}}, `denied tool pattern "b*c": a star may stand only at the end`},
+		{"denied tool without a name", &Handler{Deny: []string{""}}, "a denied tool needs a name or a pattern"},
+		{"allowed tool", &Handler{AllowOnly: []string{"a", "{env.TOOL}"}}, `allowed tool pattern "{env.TOOL}": placeholders are not replaced here`},
 		{"tool twice", &Handler{Tools: []Tool{{Pattern: "a"}, {Pattern: "a"}}}, `tool "a" is configured twice`},
 		{"tool's codes", &Handler{Tools: []Tool{{Pattern: "a", AmbiguousCodes: []int64{5}}}}, `tool "a": ambiguous_codes: an error with code 5`},
 	}

@@ -16,10 +16,10 @@ import (
 // allowedMethods is what a 405 names in its Allow header (admission row 2).
 const allowedMethods = "POST, GET, DELETE, OPTIONS"
 
-// refused records that the request was refused, or would have been.
-func (c *call) refused(refusal *mcpheaders.Refusal) {
+// refused records that the request was refused, or would have been if that were
+// enforced.
+func (c *call) refused(refusal *mcpheaders.Refusal, enforced bool) {
 	c.refusal = refusal.Reason
-	enforced := c.h.Enforce == on
 	countRefusal(refusal.Reason, enforced)
 	text, level := "refused", zapcore.InfoLevel
 	if !enforced {

@@ -141,16 +141,16 @@ func (w *taskWriter) end(broken bool) {
 	}
 }
 
-// relayBesideTasks runs the handlers beneath with a writer that learns what
+// settleBeside runs the handlers beneath with a writer that learns what
 // became of tasks.
-func (c *call) relayBesideTasks(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
+func (c *call) settleBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	tasks := c.besideTasks(w)
 	if c.asksForTask() {
 		r.Header["Accept-Encoding"] = []string{"identity"} // or it could not be read
 	}
 	broken := true // by a panic, unless next returns
 	defer func() { tasks.end(broken) }()
-	err = c.readBeside(tasks, r, next)
+	err = c.learnBeside(tasks, r, next)
 	broken = err != nil
 	return err
 }

@@ -126,6 +126,11 @@ func exactTools(tools []Tool) []string {
 	return names
 }
 
+// exactNames returns the patterns that are whole names.
+func exactNames(patterns []string) []string {
+	return slices.DeleteFunc(slices.Clone(patterns), func(pattern string) bool { return strings.HasSuffix(pattern, "*") })
+}
+
 // toolRule is what applies to one tool: its block and the handler's lines.
 type toolRule struct {
 	notExecutedOnError bool

@@ -44,6 +44,13 @@ func (t *ToolNames) lookalike(name []byte) (tool string, found bool) {
 	return tool, found
 }
 
+// Lookalike reports whether name equals one of the names but for case or Unicode
+// normalization, and is none of them.
+func (t *ToolNames) Lookalike(name string) bool {
+	_, found := t.lookalike([]byte(name))
+	return found
+}
+
 // tooLong reports whether name is longer than any lookalike. Every character
 // has at most four bytes and folds to at least one. Without this bound a name
 // as large as a body would be normalized, which costs hundreds of times as much

@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"pgregory.net/rapid"
+)
+
+// TestHidingInPieces relays lists in which any tools are denied, as JSON or as
+// an event, in pieces of any size, the same list once more or another one.
+func TestHidingInPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+		defer cancel()
+		h := &Handler{Deny: []string{"x*"}, ParamHeaders: rapid.SampledFrom([]string{learn, off}).Draw(t, "param_headers")}
+		if err := h.Provision(ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = h.Cleanup() }()
+
+		for range rapid.IntRange(1, 4).Draw(t, "lists") {
+			var all, left []string
+			for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "x", "xx"}), 0, 5).Draw(t, "tools") {
+				tool := `{"name":"` + name + `","inputSchema":{"properties":{"r":{"type":"string","x-mcp-header":"Region"}}}}`
+				all = append(all, tool)
+				if name[0] != 'x' {
+					left = append(left, tool)
+				}
+			}
+			frame := rapid.SampledFrom([]string{"%s", ": open\n\nid: 3\ndata: %s\n\n: done\n\n"}).Draw(t, "frame")
+			list := func(tools []string) string {
+				return fmt.Sprintf(frame, `{"jsonrpc":"2.0","id":17,"result":{"tools":[`+strings.Join(tools, ",")+`]}}`)
+			}
+			sent, want := list(all), list(left)
+
+			r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(listRequest))
+			r.Header = benchHeader("tools/list")
+			w := httptest.NewRecorder()
+			prepared := caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+			declared := rapid.Bool().Draw(t, "declared")
+			err := h.ServeHTTP(w, prepared, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+				w.Header().Set("Content-Type", "application/json")
+				if frame != "%s" {
+					w.Header().Set("Content-Type", "text/event-stream")
+				}
+				if declared {
+					w.Header().Set("Content-Length", strconv.Itoa(len(sent)))
+				}
+				for rest := sent; rest != ""; {
+					n := rapid.IntRange(1, len(rest)).Draw(t, "piece")
+					if _, err := fmt.Fprint(w, rest[:n]); err != nil {
+						return err
+					}
+					_ = http.NewResponseController(w).Flush()
+					rest = rest[n:]
+				}
+				return nil
+			}))
+			if got := w.Body.String(); err != nil || got != want {
+				t.Fatalf("relayed %q, %v; want %q", got, err, want)
+			}
+			if length := w.Header().Get("Content-Length"); length != "" && length != strconv.Itoa(len(want)) {
+				t.Errorf("Content-Length %s of %d bytes", length, len(want))
+			}
+			if used := h.held.used.Load() + h.listing.used.Load(); used != 0 {
+				t.Errorf("%d bytes are still held", used)
+			}
+		}
+	})
+}
+
+// A stream that goes on for hours holds nothing of the events that have passed,
+// however large.
+func TestHidingHoldsOnlyWhatIsIncomplete(t *testing.T) {
+	h := &Handler{Deny: []string{"x"}}
+	if err := provision(t, h); err != nil {
+		t.Fatal(err)
+	}
+	c := &call{h: h, request: httptest.NewRequest(http.MethodGet, "/mcp", http.NoBody)}
+	w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: httptest.NewRecorder()}, listText: c.listText()}
+	w.Header().Set("Content-Type", "text/event-stream")
+	const size = 1 << 20
+	for range 3 {
+		_, err := w.Write([]byte(`data: {"a":"` + strings.Repeat("x", size)))
+		if used := h.listing.used.Load(); err != nil || used < size || h.held.used.Load() != used {
+			t.Errorf("%d bytes are held of an event of %d: %v", used, size, err)
+		}
+		_, err = w.Write([]byte("\"}\n\n"))
+		if used := h.listing.used.Load(); err != nil || used > 2*maxIdle || h.held.used.Load() != used {
+			t.Errorf("%d bytes are held of no event: %v", used, err)
+		}
+	}
+	w.end(false)
+	c.release()
+	if used := h.held.used.Load() + h.listing.used.Load(); used != 0 {
+		t.Errorf("%d bytes are still held", used)
+	}
+}
+
+// What is said in place of a list does not continue a comment of which a part
+// has passed.
+func TestWithheldBehindAComment(t *testing.T) {
+	h := &Handler{Deny: []string{"x"}}
+	if err := provision(t, h); err != nil {
+		t.Fatal(err)
+	}
+	c := &call{h: h, request: httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody)}
+	recorder := httptest.NewRecorder()
+	w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: recorder}, listText: c.listText(), list: true}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	w.splitter.Limit = 5
+	_, _ = w.Write([]byte(": a long comment"))
+	w.withhold("of a test")
+	_ = w.edit([]byte(" goes on"))
+	if got := recorder.Body.String(); !strings.HasPrefix(got, ": a long comment\nevent: message\ndata: {") {
+		t.Errorf("relayed %q", got)
+	}
+}
