@@ -2,7 +2,7 @@
 //
 // It serves the tools create_refund and list_refunds over Streamable HTTP at /mcp and keeps its refunds in memory.
 // It deliberately has no protection of its own: it does not notice when the same refund is asked for twice, and
-// it can be told to lose an answer after the refund was made.
+// it can be told to lose an answer after the refund was made. At /refunds/lookup it says whether a refund was made.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	log.Fatal(http.ListenAndServe(*listen, newHandler(new(ledger))))
 }
 
-// newHandler serves the refunds of l as an MCP server at /mcp. It speaks revision 2026-07-28, and the 2025
+// newHandler serves the refunds of l as an MCP server at /mcp, and looks them up beside it. It speaks revision 2026-07-28, and the 2025
 // revisions without sessions.
 func newHandler(l *ledger) http.Handler {
 	s := mcp.NewServer(&mcp.Implementation{Name: "refunds", Version: "1.0.0"}, nil)
@@ -45,6 +45,7 @@ func newHandler(l *ledger) http.Handler {
 	)
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", losingResponses(sdk))
+	mux.HandleFunc("POST /refunds/lookup", l.lookup)
 	return mux
 }
 
