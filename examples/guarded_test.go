@@ -24,6 +24,7 @@ func TestNothingPassesUnchecked(t *testing.T) {
 			received := make(chan string, 1)
 			up := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { received <- r.RequestURI }))
 			defer up.Close()
+			t.Setenv("XDG_DATA_HOME", t.TempDir()) // for the ledger
 			site := incaddy.Run(t, incaddy.Config{Site: siteBlock(t, name, strings.TrimPrefix(up.URL, "http://"))})
 			for _, target := range []string{
 				"/mcp", "/mcp?a=b", "/MCP", "//mcp", "/./mcp", "/a/../mcp", "/%6dcp",

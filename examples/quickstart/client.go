@@ -47,7 +47,10 @@ type answer struct {
 		Error struct {
 			Code    int
 			Message string
-			Data    outcomes
+			Data    struct {
+				outcomes
+				State string // of the effect, where that is why the call was refused
+			}
 		}
 	}
 }
@@ -56,7 +59,10 @@ func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.text) 
 
 // outcomes is the object in which the gateway says what is known of the call.
 type outcomes struct {
-	Outcome struct{ Outcome string } `json:"io.github.caddymcp/outcome"`
+	Outcome struct {
+		Outcome  string
+		Replayed bool // the answer is that of an earlier call
+	} `json:"io.github.caddymcp/outcome"`
 }
 
 func (c call) send(ctx context.Context, endpoint string) (answer, error) {

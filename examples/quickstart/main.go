@@ -1,6 +1,6 @@
 // Command quickstart shows in a minute what mcp_gateway does. It builds the example server and Caddy with the module,
-// starts both on this machine, and sends three calls through them: an honest one, one whose header lies, and one
-// whose answer is lost.
+// starts both on this machine, and sends calls through them: an honest one, one whose header lies, one whose answer is
+// lost, and then both refunds a second time.
 //
 //	go run ./examples/quickstart
 //

@@ -20,6 +20,7 @@ type stack struct {
 	server, caddy *process
 
 	endpoint string // the MCP endpoint, through the gateway
+	admin    string // the address of Caddy's admin endpoint
 	metrics  string
 }
 
@@ -51,7 +52,8 @@ func (s *stack) start(ctx context.Context) error {
 	}
 	serverPort, gatewayPort, adminPort := ports[0], ports[1], ports[2]
 	s.endpoint = "http://127.0.0.1:" + gatewayPort + "/mcp"
-	s.metrics = "http://127.0.0.1:" + adminPort + "/metrics"
+	s.admin = "127.0.0.1:" + adminPort
+	s.metrics = "http://" + s.admin + "/metrics"
 
 	s.server, err = start(exec.CommandContext(ctx, filepath.Join(s.folder, "refunds"), "-listen", "127.0.0.1:"+serverPort))
 	if err != nil {
@@ -66,9 +68,9 @@ func (s *stack) start(ctx context.Context) error {
 	caddy.Env = append(os.Environ(),
 		"GATEWAY_PORT="+gatewayPort,
 		"SERVER_PORT="+serverPort,
-		"CADDY_ADMIN=127.0.0.1:"+adminPort,
-		"XDG_DATA_HOME="+s.folder,
-		"XDG_CONFIG_HOME="+s.folder,
+		"CADDY_ADMIN="+s.admin,
+		"XDG_DATA_HOME="+filepath.Join(s.folder, "data"),
+		"XDG_CONFIG_HOME="+filepath.Join(s.folder, "config"),
 	)
 	s.caddy, err = start(caddy)
 	if err != nil {
@@ -79,6 +81,16 @@ func (s *stack) start(ctx context.Context) error {
 	}
 	fmt.Println(dim("client → Caddy with mcp_gateway (" + s.endpoint + ") → example server (port " + serverPort + ")"))
 	return nil
+}
+
+// gateway runs `caddy mcp-gateway` and returns what it prints.
+func (s *stack) gateway(ctx context.Context, args ...string) (string, error) {
+	args = append([]string{"mcp-gateway", "--address", s.admin}, args...)
+	out, err := exec.CommandContext(ctx, filepath.Join(s.folder, "caddy"), args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("caddy %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
 }
 
 // stop ends the processes, Caddy first, and removes the folder.

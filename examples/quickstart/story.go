@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
 // tell tells the story, and fails where it goes otherwise than told.
 func tell(ctx context.Context, s *stack) error {
-	for _, chapter := range []func(context.Context, *stack) error{honestCall, lyingHeader, lostAnswer, operator} {
+	for _, chapter := range []func(context.Context, *stack) error{honestCall, lyingHeader, lostAnswer, repeats, settling, operator} {
 		if err := chapter(ctx, s); err != nil {
 			return err
 		}
@@ -50,7 +51,7 @@ func lyingHeader(ctx context.Context, s *stack) error {
 
 func lostAnswer(ctx context.Context, s *stack) error {
 	title("3  A lost answer: the server makes the refund, then the connection breaks")
-	a, err := send(ctx, s, call{header: "create_refund", tool: "create_refund", arguments: `{"payment_id":"pay_3","amount":4200,"lose_answer":true}`})
+	a, err := send(ctx, s, lost)
 	if err != nil {
 		return err
 	}
@@ -60,6 +61,68 @@ func lostAnswer(ctx context.Context, s *stack) error {
 	fmt.Println("     A plain proxy answers 502, which is repeated by itself in many places: refunded twice.")
 	fmt.Println("     This client knows that it does not know, looks first, and finds that the refund did happen:")
 	return wantRefunds(ctx, s, "pay_1", "pay_3")
+}
+
+// lost is the call whose answer is lost.
+var lost = call{header: "create_refund", tool: "create_refund", arguments: `{"payment_id":"pay_3","amount":4200,"lose_answer":true}`}
+
+func repeats(ctx context.Context, s *stack) error {
+	title("4  Both refunds once more: what happened is answered again, what is unknown is refused")
+	a, err := send(ctx, s, call{header: "create_refund", tool: "create_refund", arguments: `{"payment_id":"pay_1","amount":1250}`})
+	if err != nil {
+		return err
+	}
+	if o := a.Message.Result.Meta.Outcome; a.status != 200 || o.Outcome != "committed" || !o.Replayed {
+		return fmt.Errorf("the repeat of the honest call was answered with %v, want its result, marked replayed", a)
+	}
+	if a, err = send(ctx, s, lost); err != nil {
+		return err
+	}
+	if a.status != 200 || a.Message.Error.Code != -41005 || a.Message.Error.Data.State != "ambiguous" {
+		return fmt.Errorf("the repeat of the call whose answer was lost was answered with %v, want 200, -41005 and ambiguous", a)
+	}
+	said("the server saw neither")
+	return wantRefunds(ctx, s, "pay_1", "pay_3")
+}
+
+func settling(ctx context.Context, s *stack) error {
+	title("5  Somebody has looked, and says so")
+	const key = `["refund","pay_3"]`
+	for _, args := range [][]string{
+		{"effects", "--state", "ambiguous"},
+		{"resolve", key, "committed", "--attempt", "1", "--who", "ann", "--why", "list_refunds has it"},
+	} {
+		fmt.Printf("   $ caddy mcp-gateway %s\n", shellWords(args))
+		out, err := s.gateway(ctx, args...)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(out) {
+			fmt.Print("     " + line)
+		}
+		if !strings.Contains(out, key) {
+			return fmt.Errorf("caddy mcp-gateway %s says nothing of %s:\n%s", args[0], key, out)
+		}
+	}
+	a, err := send(ctx, s, lost)
+	if err != nil {
+		return err
+	}
+	if a.status != 200 || a.Message.Error.Code != -41004 || a.Message.Error.Data.State != "committed" {
+		return fmt.Errorf("the repeat of what was settled was answered with %v, want 200, -41004 and committed", a)
+	}
+	return wantRefunds(ctx, s, "pay_1", "pay_3")
+}
+
+// shellWords writes arguments, which have no quotes of their own but in keys, for a shell.
+func shellWords(args []string) string {
+	words := slices.Clone(args)
+	for i, arg := range words {
+		if strings.ContainsAny(arg, ` "`) {
+			words[i] = "'" + arg + "'"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // operator shows what whoever runs the gateway sees. Logs and metrics are written beside the answers, so they may
@@ -74,7 +137,8 @@ func operator(ctx context.Context, s *stack) error {
 		}
 		counted = grep(strings.Join(lines, "\n"), "s_total{")
 		logged = grep(s.caddy.log(), `"logger":"http.log.access"`)
-		for _, want := range []string{`outcome="committed"} 4`, `outcome="ambiguous"} 1`, `enforced="true",refusal="name_mismatch"} 1`} {
+		for _, want := range []string{`outcome="committed"} 6`, `outcome="ambiguous"} 1`, `enforced="true",refusal="name_mismatch"} 1`,
+			`effect_refusals_total{refusal="ambiguous"} 1`, `effect_refusals_total{refusal="committed"} 1`} {
 			if len(grep(strings.Join(counted, "\n"), want)) != 1 {
 				return fmt.Errorf("the metrics are\n%s\nwant one line with %s", strings.Join(counted, "\n"), want)
 			}
@@ -149,10 +213,17 @@ func send(ctx context.Context, s *stack, c call) (answer, error) {
 	switch e := a.Message.Error; {
 	case e.Data.Outcome.Outcome != "":
 		fmt.Printf("   ← %d  %d  outcome: %s\n     %s\n", a.status, e.Code, yellow(e.Data.Outcome.Outcome), dim(e.Message))
+	case e.Data.State != "":
+		fmt.Printf("   ← %d  %d  the effect: %s\n     %s\n", a.status, e.Code, yellow(e.Data.State), dim(e.Message))
 	case e.Code != 0:
 		fmt.Printf("   ← %s  %d\n     %s\n", red(fmt.Sprint(a.status)), e.Code, dim(e.Message))
 	default:
-		fmt.Printf("   ← %d  %s  outcome: %s\n", a.status, a.Message.Result.StructuredContent, green(a.Message.Result.Meta.Outcome.Outcome))
+		result := a.Message.Result
+		outcome := green(result.Meta.Outcome.Outcome)
+		if result.Meta.Outcome.Replayed {
+			outcome += ", replayed"
+		}
+		fmt.Printf("   ← %d  %s  outcome: %s\n", a.status, result.StructuredContent, outcome)
 	}
 	return a, nil
 }
