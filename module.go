@@ -1,7 +1,8 @@
 // Package gateway is the Caddy module mcp_gateway. Ahead of reverse_proxy it
-// gives an MCP server's operator two guarantees: the mirrored headers of every
-// request agree with its body, and nobody is told that a tool call did not
-// happen unless that is proven.
+// gives an MCP server's operator three guarantees: the mirrored headers of every
+// request agree with its body, nobody is told that a tool call did not happen
+// unless that is proven, and what may have happened is not made again, for the
+// tools that are protected.
 package gateway
 
 import (
@@ -21,7 +22,7 @@ func init() {
 }
 
 // Handler guards an MCP endpoint (Model Context Protocol, Streamable HTTP). It
-// stands ahead of a `reverse_proxy` and does two things.
+// stands ahead of a `reverse_proxy` and does three things.
 //
 // **Admission.** Every POST is parsed strictly and its mirrored headers
 // (`MCP-Protocol-Version`, `Mcp-Method`, `Mcp-Name`, `Mcp-Param-*`) are compared
@@ -36,6 +37,12 @@ func init() {
 // it by itself. A call that was never sent is answered with -41011 under HTTP
 // 502: repeating it is safe. The outcome is added to the answer as
 // `result._meta["io.github.caddymcp/outcome"]` or in `error.data`.
+//
+// **Effects.** A call of a tool that has an `effect` is reserved on disk before
+// anything of it is sent, and its outcome is on record before it is answered. No
+// call with the same key is made again while it may have happened: one that
+// happened is answered with the stored result, or refused with -41004, and one of
+// which nobody knows with -41005, until it is resolved.
 //
 // One call is sent at most once: where the configuration beneath would deliver
 // a request a second time (`request_buffers` with `lb_retry_match`), that
