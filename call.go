@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 
@@ -60,9 +61,23 @@ func (ctx *callContext) Value(key any) any {
 	return ctx.Context.Value(key)
 }
 
-// inside reports whether r already passed an mcp_gateway further out: the
-// first one decides, a second passes everything through.
-func inside(r *http.Request) bool { return r.Context().Value(callKey{}) != nil }
+// outerCall is the call of an mcp_gateway further out that r has passed, nil if
+// there was none.
+func outerCall(r *http.Request) *call {
+	outer, _ := r.Context().Value(callKey{}).(*call)
+	return outer
+}
+
+// pass passes on a request that a handler further out has judged: the first one
+// decides. What h alone would keep from being called or repeated it cannot let
+// through unseen.
+func (h *Handler) pass(outer *call, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if outer.h != h && (h.ledger != nil || h.restricts()) {
+		return caddyhttp.Error(http.StatusInternalServerError,
+			errors.New("an mcp_gateway with effects or denied tools stands inside another mcp_gateway, which has decided already: put their lines into one"))
+	}
+	return next.ServeHTTP(w, r)
+}
 
 // context returns the request's context with the call in it.
 func (c *call) context() context.Context { return &callContext{c.request.Context(), c} }

@@ -295,8 +295,8 @@ func setDefault[T comparable](option *T, value T) {
 // is exchanged with the upstream under observation, anything else goes on as
 // it came.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if inside(r) {
-		return next.ServeHTTP(w, r)
+	if outer := outerCall(r); outer != nil {
+		return h.pass(outer, w, r, next)
 	}
 	// What goes on after a switch of protocols would pass unseen; MCP has none.
 	r.Header.Del("Upgrade")

@@ -261,3 +261,18 @@ func TestEffectStreamsHaveNoIDs(t *testing.T) {
 		t.Errorf("a tool without an effect lost its ids: %q", a.body)
 	}
 }
+
+// The first gateway decides: one inside it that has something to protect does
+// not let a call through that it cannot protect.
+func TestEffectInsideAnotherGateway(t *testing.T) {
+	for _, lines := range []string{refundTool, "deny create_refund"} {
+		up := brokenup.TCP(t, brokenup.Answer(ok))
+		p := protect(t, "", "route {\nmcp_gateway {\n"+lines+"\n}\n"+proxy(up.Addr())+"\n}")
+		if a := call(t, p.Site, refund()); a.status != http.StatusInternalServerError {
+			t.Errorf("%s: answered %d %s", lines, a.status, a.body)
+		}
+		if n := deliveries(up); n != 0 {
+			t.Errorf("%s: %d deliveries", lines, n)
+		}
+	}
+}
