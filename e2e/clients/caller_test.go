@@ -53,6 +53,7 @@ type connection struct {
 
 // An sdk makes callers.
 type sdk struct {
+	name    string
 	connect func(t *testing.T, c connection) caller
 
 	// On the older revisions a client that gives up says so with notifications/cancelled only, and leaves its
@@ -62,8 +63,8 @@ type sdk struct {
 
 // forEachSDK runs a test with clients of each SDK.
 func forEachSDK(t *testing.T, run func(t *testing.T, s sdk)) {
-	t.Run("Go", func(t *testing.T) { run(t, sdk{connect: connectGo}) })
-	t.Run("TypeScript", func(t *testing.T) { run(t, sdk{connect: startNode(t).connect, holdsOn: true}) })
+	t.Run("Go", func(t *testing.T) { run(t, sdk{name: "Go", connect: connectGo}) })
+	t.Run("TypeScript", func(t *testing.T) { run(t, sdk{name: "TypeScript", connect: startNode(t).connect, holdsOn: true}) })
 }
 
 // forEachRevision runs a test with clients of each SDK on each revision.

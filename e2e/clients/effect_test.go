@@ -15,8 +15,10 @@ func (r reply) refusedWith(t *testing.T, code int, state effect.State, attempt i
 		t.Errorf("the caller sees %+v, want error %d", r, code)
 		return
 	}
-	if r.data["state"] != state.String() || r.data["attempt"] != float64(attempt) || r.data["key"] == "" || r.data["next"] == "" {
-		t.Errorf("the data is %v, want state %s of attempt %d", r.data, state, attempt)
+	key, _ := r.data["key"].(string)
+	next, _ := r.data["next"].(string)
+	if r.data["state"] != state.String() || r.data["attempt"] != float64(attempt) || key == "" || next == "" {
+		t.Errorf("the data is %v, want state %s of attempt %d, a key and what to do", r.data, state, attempt)
 	}
 }
 
