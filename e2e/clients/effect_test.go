@@ -3,6 +3,8 @@ package clients
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"testing"
 
 	"github.com/caddymcp/gateway/effect"
@@ -143,4 +145,102 @@ func (r reply) lost(t *testing.T) {
 
 func waitingRefund(payment string) map[string]any {
 	return map[string]any{"payment_id": payment, "wait": true}
+}
+
+// A tool that asks its user is one effect: held and continued on the revisions where the answer is a call of its own, and
+// one exchange on the older ones.
+func TestEffectWithAQuestion(t *testing.T) {
+	forEachRevision(t, func(t *testing.T, s sdk, revision string) {
+		r := newRefunds(t, revision, "")
+		for _, answer := range []string{"accept", "decline", "cancel"} {
+			t.Run(answer, func(t *testing.T) {
+				c := s.connect(t, connection{endpoint: r.url, revision: revision, answer: answer})
+				text, executions := "refund 1 of "+answer, 1
+				if answer != "accept" {
+					text, executions = "not refunded: "+answer, 0
+				}
+				got := c.call(t.Context(), "confirm_refund", refund(answer))
+				if got.text != text || got.word["outcome"] != "committed" || got.word["replayed"] != nil {
+					t.Errorf("the caller sees %+v, want %q", got, text)
+				}
+				r.want(t, answer, executions, effect.Committed, 1)
+				transitions := []string{"executing 1", "committed 1 complete_legacy"}
+				if revision == modern {
+					transitions = []string{"executing 1", "held 1 input_required", "executing 1", "committed 1 complete"}
+				}
+				r.wantTransitions(t, answer, transitions...)
+
+				again := c.call(t.Context(), "confirm_refund", refund(answer))
+				if again.text != text || again.word["replayed"] != true {
+					t.Errorf("the caller sees %+v, want %q replayed", again, text)
+				}
+				c.call(t.Context(), "create_refund", refund(answer)).refusedWith(t, effect.CodeInProgress, effect.Committed, 1)
+				r.want(t, answer, executions, effect.Committed, 1)
+			})
+		}
+	})
+}
+
+// A call whose continuation was lost or refused is not begun again, nor continued: what it did before it asked is not known.
+// After a refused token a client continues it by itself.
+func TestEffectOfALostContinuation(t *testing.T) {
+	forEachSDK(t, func(t *testing.T, s sdk) {
+		r := newRefunds(t, modern, byUser)
+		for _, second := range []struct {
+			name       string
+			fault      fault
+			executions int
+			code       int
+		}{
+			{"lost", commitThen(func(*refunds, *net.TCPConn, []byte) {}), 1, -41010},
+			{"refused", refusedAs(-32602), 0, -32602},
+			{"token refused", refuse(http.StatusUnauthorized, challenge, ""), 0, effect.CodeAmbiguous},
+		} {
+			t.Run(second.name, func(t *testing.T) {
+				c := s.connect(t, connection{endpoint: r.url, revision: modern, user: "ann", login: true})
+				r.fault(second.name, func(r *refunds, w http.ResponseWriter, q *http.Request, next http.Handler) {
+					r.fault(second.name, second.fault)
+					next.ServeHTTP(w, q)
+				})
+				if got := c.call(t.Context(), "confirm_refund", refund(second.name)); got.code != second.code {
+					t.Errorf("the caller sees %+v, want code %d", got, second.code)
+				}
+				c.call(t.Context(), "confirm_refund", refund(second.name)).refusedWith(t, effect.CodeAmbiguous, effect.Ambiguous, 1)
+				r.want(t, second.name, second.executions, effect.Ambiguous, 1)
+			})
+		}
+	})
+}
+
+// Of clients that make the same call at the same time one gets the answer, and the others the same one again.
+func TestEffectOfManyAtOnce(t *testing.T) {
+	forEachRevision(t, func(t *testing.T, s sdk, revision string) {
+		r := newRefunds(t, revision, "join 30s")
+		for _, tool := range []string{"waits", "is quick"} {
+			t.Run("the tool "+tool, func(t *testing.T) {
+				args := map[string]any{"payment_id": tool, "wait": tool == "waits"}
+				replies := make(chan reply)
+				for range 8 {
+					c := s.connect(t, connection{endpoint: r.url, revision: revision})
+					go func() { replies <- c.call(t.Context(), "create_refund", args) }()
+				}
+				if tool == "waits" {
+					<-r.running
+					r.release <- struct{}{}
+				}
+				originals := 0
+				for range 8 {
+					got := <-replies
+					got.refunded(t, tool, 1, got.word["replayed"] == true)
+					if got.word["replayed"] != true {
+						originals++
+					}
+				}
+				if originals != 1 {
+					t.Errorf("%d originals, want 1", originals)
+				}
+				r.want(t, tool, 1, effect.Committed, 1)
+			})
+		}
+	})
 }
