@@ -5,15 +5,22 @@ package clients
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/caddymcp/gateway/effect"
+	"github.com/caddymcp/gateway/effect/sqlite"
 	"github.com/caddymcp/gateway/internal/e2etest"
 )
 
@@ -39,6 +46,16 @@ var negotiations = []negotiation{
 	// come through as it is, or the client does not fall back to initialize.
 	{name: "fallback", asked: modern, got: "2025-11-25"},
 }
+
+// protected makes every call of the steps an effect of its own.
+const protected = `join 30s
+tool * {
+	effect call {http.mcp.name}
+}
+tool echo {
+	effect echo {http.mcp.args.text}
+}
+`
 
 func TestGo(t *testing.T) {
 	forEachNegotiation(t, func(t *testing.T, endpoint string, n negotiation) {
@@ -95,29 +112,43 @@ func readReports(t *testing.T, client *exec.Cmd) map[string]*string {
 }
 
 // forEachNegotiation lets a client take its steps through a gateway of its own, and then looks at what reached the
-// server.
+// server. That every tool is protected makes no difference to a client.
 func forEachNegotiation(t *testing.T, run func(t *testing.T, endpoint string, n negotiation)) {
 	for _, n := range negotiations {
 		t.Run(n.name, func(t *testing.T) {
-			s := newServer(t, n.got == modern)
-			urls, err := e2etest.StartGateway(t.TempDir(), "", s.endpoint)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { caddy.Stop() })
-
-			run(t, urls[0], n)
+			s, _, _ := n.through(t, "", run)
 			t.Run("cancelled", s.wantCancelled)
-			if n.asked == modern && len(s.arrivals(http.MethodPost, "server/discover")) == 0 {
-				t.Error("no server/discover")
+		})
+		t.Run(n.name+" protected", func(t *testing.T) {
+			s, endpoint, storage := n.through(t, protected, run)
+			if n.got != modern {
+				t.Run("cancelled", s.wantCancelled)
 			}
-			if n.got == modern {
-				t.Run("traffic", s.wantModernTraffic)
-			} else {
-				t.Run("traffic", s.wantLegacyTraffic)
-			}
+			t.Run("again", func(t *testing.T) { s.waitAgain(t, endpoint, n) })
+			t.Run("effects", func(t *testing.T) { wantEffects(t, storage, n.got == modern) })
 		})
 	}
+}
+
+func (n negotiation) through(t *testing.T, options string, run func(t *testing.T, endpoint string, n negotiation)) (s *server, endpoint, storage string) {
+	s = newServer(t, n.got == modern)
+	storage = t.TempDir()
+	urls, err := e2etest.StartGateway(storage, options, s.endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { caddy.Stop() })
+
+	run(t, urls[0], n)
+	if n.asked == modern && len(s.arrivals(http.MethodPost, "server/discover")) == 0 {
+		t.Error("no server/discover")
+	}
+	if n.got == modern {
+		t.Run("traffic", s.wantModernTraffic)
+	} else {
+		t.Run("traffic", s.wantLegacyTraffic)
+	}
+	return s, urls[0], storage
 }
 
 // wantCancelled checks that the step cancel reached the tool.
@@ -126,6 +157,57 @@ func (s *server) wantCancelled(t *testing.T) {
 	case <-s.cancelled:
 	case <-time.After(10 * time.Second):
 		t.Error("the tool was not cancelled")
+	}
+}
+
+// waitAgain repeats the call that was cancelled. On the modern revision a client cancels by leaving: the protected tool was
+// not disturbed, and its answer is there. On the older ones a notification reached the tool, and nobody knows what it did.
+func (s *server) waitAgain(t *testing.T, endpoint string, n negotiation) {
+	close(s.release)
+	c := newGoClient(t, endpoint, n)
+	c.take(t, "connect")
+	err := c.call(t.Context(), "wait", map[string]any{}, "waited", "committed")
+	if n.got == modern {
+		if err != nil || len(s.cancelled) != 0 {
+			t.Errorf("the call was cancelled %d times: %v", len(s.cancelled), err)
+		}
+		return
+	}
+	var rpc *jsonrpc.Error
+	if !errors.As(err, &rpc) || rpc.Code != effect.CodeAmbiguous {
+		t.Errorf("the error is %v, want code %d", err, effect.CodeAmbiguous)
+	}
+}
+
+// wantEffects checks what the ledger says of the steps.
+func wantEffects(t *testing.T, storage string, modern bool) {
+	waited := effect.Committed
+	if !modern {
+		waited = effect.Ambiguous
+	}
+	ledger, err := sqlite.Open(t.Context(), filepath.Join(storage, "effects.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ledger.Close()
+	records, err := ledger.List(t.Context(), effect.Filter{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]effect.State)
+	for _, r := range records {
+		got[r.Key.Text] = r.State
+	}
+	want := map[string]effect.State{
+		`["echo","zwölf"]`: effect.Committed, `["call","fail"]`: effect.Ambiguous, `["call","missing"]`: effect.Failed,
+		`["call","count"]`: effect.Committed, `["call","greet"]`: effect.Committed, `["call","grow"]`: effect.Committed,
+		`["call","wait"]`: waited,
+	}
+	for i := range 8 {
+		want[fmt.Sprintf(`["echo","text %d"]`, i)] = effect.Committed
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the effects are %v, want %v", got, want)
 	}
 }
 

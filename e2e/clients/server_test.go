@@ -21,6 +21,7 @@ import (
 type server struct {
 	endpoint  string
 	cancelled chan struct{} // receives when a call of the tool wait was cancelled
+	release   chan struct{} // closed when a call of wait is to return by itself
 	closing   chan struct{} // closed at the end of the test
 
 	mu      sync.Mutex
@@ -38,7 +39,7 @@ type arrival struct {
 // go-sdk serves no session of 2026-07-28 from a stateful handler.
 func newServer(t *testing.T, stateless bool) *server {
 	t.Helper()
-	s := &server{cancelled: make(chan struct{}, 1), closing: make(chan struct{})}
+	s := &server{cancelled: make(chan struct{}, 1), release: make(chan struct{}), closing: make(chan struct{})}
 	s.serve(t, newFeatures(s), stateless)
 	return s
 }
@@ -188,6 +189,8 @@ func (s *server) wait(ctx context.Context, req *mcp.CallToolRequest, _ struct{})
 	case <-ctx.Done():
 		s.cancelled <- struct{}{}
 		return nil, nil, ctx.Err()
+	case <-s.release:
+		return text("waited"), nil, ctx.Err()
 	case <-s.closing:
 		return nil, nil, errors.New("nobody cancelled the call")
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -17,7 +18,7 @@ import (
 
 // StartGateway runs Caddy in this process with a site in front of each MCP endpoint, and returns the URLs under
 // which the endpoints are reached through the gateway, in the same order. It replaces what an earlier call started;
-// caddy.Stop ends it. Caddy keeps its state in the folder storage. The options are lines of mcp_gateway's block.
+// caddy.Stop ends it. Caddy keeps its state in the folder storage, and the gateway its ledger. The options are lines of mcp_gateway's block.
 func StartGateway(storage, options string, endpoints ...string) ([]string, error) {
 	var sites strings.Builder
 	urls := make([]string, len(endpoints))
@@ -41,8 +42,11 @@ func StartGateway(storage, options string, endpoints ...string) ([]string, error
 	log {
 		level ERROR
 	}
+	mcp_gateway {
+		ledger sqlite %q
+	}
 }
-%s`, storage, &sites), map[string]any{"filename": "Caddyfile"})
+%s`, storage, filepath.Join(storage, "effects.db"), &sites), map[string]any{"filename": "Caddyfile"})
 	if err != nil {
 		return nil, fmt.Errorf("adapting the Caddyfile: %w", err)
 	}
