@@ -20,7 +20,7 @@ import (
 	"github.com/caddymcp/gateway/outcome"
 )
 
-// pages are the README and all pages of the documentation.
+// pages are the pages of the documentation, and those that lead to it.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob("docs/*.md")
@@ -28,7 +28,7 @@ func pages(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	texts := make(map[string]string)
-	for _, name := range append(names, "README.md") {
+	for _, name := range append(names, "README.md", "CONTRIBUTING.md", "bench/README.md") {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
