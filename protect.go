@@ -22,7 +22,6 @@ import (
 // The reasons for which a protected call is refused before its record is looked
 // at. After that the reason is the ledger's answer.
 const (
-	reasonNoID        = "no_id"
 	reasonNoPrincipal = "no_principal"
 	reasonNoKey       = "no_key"
 	reasonNotInteger  = "not_integer"
@@ -31,7 +30,7 @@ const (
 
 // effectReasons is every reason for which a protected call is refused.
 func effectReasons() []string {
-	reasons := []string{reasonNoID, reasonNoPrincipal, reasonNoKey, reasonNotInteger, reasonNotRecorded}
+	reasons := []string{reasonNoPrincipal, reasonNoKey, reasonNotInteger, reasonNotRecorded}
 	for _, a := range effect.Answers() {
 		if a.Code() != 0 {
 			reasons = append(reasons, a.String())
@@ -99,12 +98,6 @@ func notRecorded() *effectRefusal {
 
 // identify tells which effect the call is of, and whose, or why it has none.
 func (c *call) identify() (*effect.Call, *effectRefusal) {
-	if c.message.ID == nil {
-		return nil, &effectRefusal{
-			reasonNoID, http.StatusBadRequest, codeInvalidRequest,
-			"a call of a protected tool needs an id: nothing was forwarded", nil,
-		}
-	}
 	repl := c.request.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	command := &effect.Call{
 		Tool: c.name,

@@ -72,18 +72,6 @@ func parsePart(text string) (part, error) {
 	return part{placeholder: name}, nil
 }
 
-// Arguments returns the paths of the arguments that the key is made of, for
-// admission to refuse their case variants: "payment_id", "order.id".
-func (t *Template) Arguments() []string {
-	var paths []string
-	for _, p := range t.parts {
-		if path, ok := strings.CutPrefix(p.placeholder, argumentPrefix); ok {
-			paths = append(paths, path)
-		}
-	}
-	return paths
-}
-
 // Key resolves the parts for one message. An argument is read from the
 // message, any other placeholder through resolve, which is called with its
 // name and reports false if it is unknown; its value may be a string or an

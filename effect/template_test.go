@@ -104,16 +104,6 @@ func TestParseTemplate(t *testing.T) {
 	}
 }
 
-func TestTemplateArguments(t *testing.T) {
-	template, err := ParseTemplate([]string{"refund", "{http.mcp.args.order.id}", "{http.auth.user.id}", "{http.mcp.args.b}"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := template.Arguments(); !slices.Equal(got, []string{"order.id", "b"}) {
-		t.Errorf("got %v", got)
-	}
-}
-
 // No two lists of parts have the same text or digest.
 func TestKeysDoNotCollide(t *testing.T) {
 	seen := make(map[[32]byte][]string)

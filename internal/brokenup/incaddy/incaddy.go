@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -87,6 +88,9 @@ func load(t testing.TB, cfg Config) (*Site, error) {
 	}
 	if cfg.Port != "" {
 		addr = net.JoinHostPort("127.0.0.1", cfg.Port)
+	}
+	if os.Getenv("XDG_DATA_HOME") == "" {
+		t.Setenv("XDG_DATA_HOME", t.TempDir()) // nothing of a test is kept where a person's own Caddy keeps it
 	}
 	_, port, _ := net.SplitHostPort(addr)
 	accessLog := "log {\noutput incaddy\nformat json\n}"
