@@ -335,18 +335,30 @@ func TestHiddenListBreaksOff(t *testing.T) {
 }
 
 // A list whose end never comes does not keep the client waiting once it is too
-// large.
+// large, nor does an event.
 func TestEndlessListIsWithheld(t *testing.T) {
-	up := brokenup.TCP(t, func(c *brokenup.Conn) {
-		c.Read()
-		c.Head(chunked(brokenup.JSON("")))
-		for c.Chunk(large(1 << 20)) {
-		}
-	})
-	s := incaddy.Run(t, site(denies, proxy(up.Addr())))
-	a := ask(t, s, lists)
-	if code, _ := codeOf(t, a.body); code != listWithheld {
-		t.Errorf("answered %d %s", a.status, a.body)
+	for name, reply := range map[string]brokenup.Reply{"JSON": brokenup.JSON("{"), "an event": brokenup.SSE("data: {")} {
+		t.Run(name, func(t *testing.T) {
+			up := brokenup.TCP(t, func(c *brokenup.Conn) {
+				c.Read()
+				c.Head(chunked(reply))
+				for c.Chunk(reply.Body + large(1<<20)) {
+					reply.Body = ""
+				}
+			})
+			s := incaddy.Run(t, site(denies, proxy(up.Addr())))
+			m := lists
+			r := m.request(t.Context(), s.URL)
+			res, err := incaddy.Client(t, false).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			line, _ := bufio.NewReader(res.Body).ReadString('}')
+			if !strings.Contains(line, strconv.Itoa(listWithheld)) {
+				t.Errorf("answered %.300q", line)
+			}
+		})
 	}
 }
 
