@@ -32,7 +32,7 @@ func connect(ctx context.Context, name, synchronous string) (*conn, error) {
 		// Where a flush leaves what is written in the disk's own cache, a full one
 		// does not. Checkpoints are the writer's to time.
 		err = c.exec("PRAGMA synchronous = " + synchronous +
-			"; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA wal_autocheckpoint = 0")
+			"; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = 67108864")
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -63,7 +63,7 @@ func (c *conn) exec(sql string) error { return c.db.Exec(sql) }
 // rollback ends a transaction that has not ended.
 func (c *conn) rollback() {
 	if !c.db.GetAutocommit() {
-		_ = c.exec("ROLLBACK") // it cannot fail: whatever goes wrong, the transaction has ended
+		_ = c.prepare("ROLLBACK").exec() // it cannot fail: whatever goes wrong, the transaction has ended
 	}
 }
 
@@ -84,6 +84,9 @@ func (c *conn) prepare(sql string) *statement {
 func isBusy(err error) bool {
 	return errors.Is(err, sqlite3.BUSY) || errors.Is(err, sqlite3.PROTOCOL)
 }
+
+// errUnreadable is said of a column that this package has not written.
+var errUnreadable = errors.New("the record cannot be read")
 
 // statement binds the parameters of one execution and reads the columns of its
 // rows, both in their order. The first error stays.
@@ -194,7 +197,7 @@ func (st *statement) readBlob() []byte {
 // readBytes reads as many bytes as there must be.
 func (st *statement) readBytes(dst []byte) {
 	if n := copy(dst, st.raw()); n != len(dst) && st.err == nil {
-		st.err = fmt.Errorf("a column has %d bytes, not %d", n, len(dst))
+		st.err = fmt.Errorf("%w: %d bytes, not %d", errUnreadable, n, len(dst))
 	}
 }
 
@@ -213,6 +216,6 @@ func (st *statement) readDuration() time.Duration {
 // readName reads what is written by its name.
 func (st *statement) readName(name interface{ UnmarshalText([]byte) error }) {
 	if err := name.UnmarshalText(st.raw()); err != nil && st.err == nil {
-		st.err = err
+		st.err = fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 }

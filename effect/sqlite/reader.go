@@ -44,7 +44,7 @@ func (l *Ledger) read(ctx context.Context, read func(*conn) error) error {
 	defer func() { l.readers <- c }()
 	c.waiting = func() bool { return ctx.Err() == nil }
 	defer c.db.SetInterrupt(c.db.SetInterrupt(ctx))
-	err := c.exec("BEGIN")
+	err := c.prepare("BEGIN").exec()
 	if err == nil {
 		err = read(c)
 		c.rollback()

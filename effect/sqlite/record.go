@@ -109,7 +109,7 @@ func (st *statement) outline(o effect.Outline) {
 func (st *statement) readOutline(o *effect.Outline) {
 	if raw := st.raw(); raw != nil {
 		if err := json.Unmarshal(raw, o); err != nil && st.err == nil {
-			st.err = fmt.Errorf("reading an outline: %w", err)
+			st.err = fmt.Errorf("%w: %w", errUnreadable, err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/caddymcp/gateway/effect"
 )
@@ -60,7 +61,7 @@ CREATE INDEX records_due ON records (due) WHERE due IS NOT NULL;
 CREATE INDEX records_task ON records (task) WHERE task <> '';
 
 CREATE TABLE receipts (
-	id           INTEGER PRIMARY KEY AUTOINCREMENT,
+	id           INTEGER PRIMARY KEY,
 	record       INTEGER NOT NULL, -- the id of the record
 	at           INTEGER NOT NULL,
 	attempt      INTEGER NOT NULL,
@@ -99,7 +100,8 @@ func prepare(path, vfs string) (string, error) {
 	if vfs != "" {
 		query = url.Values{"vfs": {vfs}}
 	}
-	name := &url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: query.Encode()}
+	name := &url.URL{Scheme: "file", Path: filepath.ToSlash(path)}
+	name.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // to SQLite a plus is a plus
 	if vfs != "" {
 		return name.String(), nil
 	}

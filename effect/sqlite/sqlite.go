@@ -9,9 +9,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -34,6 +36,7 @@ type Options struct {
 	OnBatch func(size int, took time.Duration)
 
 	synchronous string // the level other than FULL that a test is to fail with
+	maxBatch    int    // other than maxBatch, to compare with
 }
 
 // What a ledger holds at once.
@@ -75,9 +78,8 @@ func Open(ctx context.Context, path string, o Options) (*Ledger, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.synchronous == "" {
-		o.synchronous = "FULL"
-	}
+	o.synchronous = cmp.Or(o.synchronous, "FULL")
+	o.maxBatch = cmp.Or(o.maxBatch, maxBatch)
 	l := &Ledger{
 		options: o,
 		readers: make(chan *conn, maxReads),
@@ -114,7 +116,14 @@ func (l *Ledger) open(ctx context.Context, path string) error {
 	if l.secret, err = c.readSecret(); err != nil {
 		return err
 	}
+	// What a process that was killed has left in the log may be in memory alone.
+	// It is on the disk before anything is built on it; where another process is
+	// at work, it has seen to that.
+	if _, _, err := c.db.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE); err != nil && !isBusy(err) {
+		return err
+	}
 	c.waiting = l.writer.wanted
+	c.db.WALHook(l.writer.logged)
 	for range maxReads {
 		c, err := connect(ctx, name, l.options.synchronous)
 		if err != nil {
@@ -177,7 +186,10 @@ func (l *Ledger) write() {
 				return
 			}
 		}
-		for len(batch) < maxBatch {
+		// Those who were answered last are let run, so that what they ask for next
+		// is in the batch and does not wait for another flush.
+		runtime.Gosched()
+		for len(batch) < l.options.maxBatch {
 			select {
 			case r := <-l.queue:
 				batch = append(batch, r)
@@ -187,6 +199,7 @@ func (l *Ledger) write() {
 			break
 		}
 		l.writer.answer(batch)
+		l.writer.checkpoint(len(l.queue) == 0)
 	}
 }
 

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -15,16 +17,12 @@ type writer struct {
 	options Options
 	batch   []*request // that is being applied
 	pages   int        // in the write-ahead log
+	kept    int        // of them, at the last checkpoint
 }
 
 // wanted reports whether anybody still waits for the batch.
 func (w *writer) wanted() bool {
-	for _, r := range w.batch {
-		if r.ctx.Err() == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.batch, func(r *request) bool { return r.ctx.Err() == nil })
 }
 
 // answer applies a batch and answers each command.
@@ -42,41 +40,59 @@ func (w *writer) apply(batch []*request) {
 	// Most often no other process writes. Then what was read can be written over
 	// without the lock having been asked for before, which a batch of refused
 	// duplicates never does.
-	err := w.transact("BEGIN", batch)
-	for isBusy(err) && w.conn.wait() {
-		err = w.transact("BEGIN IMMEDIATE", batch)
-	}
-	if err != nil {
-		for _, r := range batch {
-			r.err = fmt.Errorf("writing to the ledger: %w", err)
+	begin := "BEGIN"
+	for {
+		bad, err := w.transact(begin, batch)
+		switch {
+		case err == nil:
+			return
+		case isBusy(err) && w.conn.wait():
+			begin = "BEGIN IMMEDIATE"
+		case bad != nil && errors.Is(err, errUnreadable):
+			// It would fail alone, too: the others do not fail with it.
+			bad.err = fmt.Errorf("writing to the ledger: %w", err)
+		default:
+			for _, r := range batch {
+				if r.err == nil {
+					r.err = fmt.Errorf("writing to the ledger: %w", err)
+				}
+			}
+			return
 		}
 	}
 }
 
-// transact applies a batch in one transaction.
-func (w *writer) transact(begin string, batch []*request) error {
+// transact applies what has not failed of a batch in one transaction. If it
+// ends at a command, that is returned with the error.
+func (w *writer) transact(begin string, batch []*request) (*request, error) {
 	start := time.Now()
-	if err := w.conn.exec(begin); err != nil {
-		return err
+	if err := w.conn.prepare(begin).exec(); err != nil {
+		return nil, err
 	}
 	defer w.conn.rollback()
 	now, written := w.options.Now(), false
 	for _, r := range batch {
+		if r.err == nil {
+			r.err = r.ctx.Err() // nobody waits for it any more
+		}
+		if r.err != nil {
+			continue
+		}
 		if err := w.step(r, now); err != nil {
-			return err
+			return r, err
 		}
 		written = written || r.change.Written
 	}
 	if !written {
-		return nil
+		return nil, nil
 	}
-	if err := w.conn.exec("COMMIT"); err != nil {
-		return err
+	if err := w.conn.prepare("COMMIT").exec(); err != nil {
+		return nil, err
 	}
 	if w.options.OnBatch != nil {
 		w.options.OnBatch(len(batch), time.Since(start))
 	}
-	return nil
+	return nil, nil
 }
 
 // step applies one command.
@@ -92,14 +108,44 @@ func (w *writer) step(r *request, now time.Time) error {
 	return w.conn.save(before, &r.change)
 }
 
+// When a checkpoint is made, in pages of the write-ahead log: when nobody waits,
+// and however many do.
+const (
+	checkpointIdle = 1000
+	checkpointBusy = 4000
+)
+
+// checkpoint moves what is in the write-ahead log to the file once there is
+// enough of it, so that the log begins anew. Nobody's answer waits for it.
+func (w *writer) checkpoint(idle bool) {
+	enough := checkpointBusy
+	if idle {
+		enough = checkpointIdle
+	}
+	if w.pages < w.kept+enough {
+		return
+	}
+	// What still reads the pages as they were keeps the log from beginning anew:
+	// then they are tried again with the next ones. So they are after an error:
+	// of a disk that fails the next commit tells.
+	_, _, _ = w.conn.db.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE)
+	w.kept = w.pages
+}
+
+// logged is told after each commit how many pages are in the write-ahead log.
+func (w *writer) logged(_ *sqlite3.Conn, _ string, pages int) error {
+	if pages < w.pages {
+		w.kept = 0
+	}
+	w.pages = pages
+	return nil
+}
+
 // close leaves all there is in the file itself, if no other process uses it.
 func (w *writer) close() error {
 	_, _, err := w.conn.db.WALCheckpoint("main", sqlite3.CHECKPOINT_TRUNCATE)
 	if isBusy(err) {
 		err = nil
 	}
-	if closing := w.conn.close(); err == nil {
-		err = closing
-	}
-	return err
+	return errors.Join(err, w.conn.close())
 }
