@@ -20,6 +20,15 @@ func init() {
 // App is what all handlers `mcp_gateway` of a configuration share: the ledger
 // in which the effects of their protected tools are on record. It needs no
 // configuration as long as Caddy's own `storage` is the local file system.
+//
+// It emits these events, whose data name an effect (`namespace`, `key`, `tool`,
+// `attempt`) and say what became of it (`state`, `since`, `observation`):
+//
+// Event | Description
+// ------|------------
+// `mcp_gateway.ambiguous` | Nobody knows whether an effect happened: its calls are refused until a person resolves it
+// `mcp_gateway.resolved` | That is known now, or a committed effect was reopened; if by a person, `who` and `why` say so
+// `mcp_gateway.alarm` | An attempt that was settled as failed, or given up, has happened after all: the effect may have happened twice
 type App struct {
 	// Where effects are on record. Default: `sqlite`, in the file
 	// `mcp_gateway/effects.db` under Caddy's data directory. Where Caddy's
@@ -109,7 +118,7 @@ func (a *App) Start() error {
 		return nil
 	}
 	if err := a.shared.open(context.Background()); err != nil {
-		return fmt.Errorf("opening ledger %s: %w", a.store.Place(), err)
+		return err
 	}
 	running.add(a)
 	a.report()

@@ -241,7 +241,7 @@ func verdictOf(cmd *cobra.Command, key string) (*verdict, error) {
 }
 
 // show asks an endpoint and prints its answer.
-func show[T any](cmd *cobra.Command, method, path string, query url.Values, v *verdict, printAnswer func(io.Writer, *T)) error {
+func show[T any](cmd *cobra.Command, method, path string, query url.Values, v *verdict, printAnswer func(*printout, *T)) error {
 	answer, err := ask(cmd, method, path, query, v)
 	if err != nil {
 		return err
@@ -254,8 +254,10 @@ func show[T any](cmd *cobra.Command, method, path string, query url.Values, v *v
 	if err := json.Unmarshal(answer, view); err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
-	printAnswer(cmd.OutOrStdout(), view)
-	return nil
+	p := newPrintout()
+	printAnswer(p, view)
+	_, err = cmd.OutOrStdout().Write(p.bytes())
+	return err
 }
 
 // ask asks an endpoint, of the Caddy that runs or of a ledger's file.
@@ -281,14 +283,14 @@ func ask(cmd *cobra.Command, method, path string, query url.Values, v *verdict) 
 	if err != nil {
 		return nil, fmt.Errorf("asking the admin endpoint %s: %w", address, err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	return io.ReadAll(response.Body)
 }
 
 // askFile asks an endpoint of a ledger's file, as the admin endpoint would.
 func askFile(ctx context.Context, file, path string, query url.Values, body []byte) ([]byte, error) {
 	if _, err := os.Stat(file); err != nil {
-		return nil, fmt.Errorf("opening ledger: %w", err) // which would be made
+		return nil, fmt.Errorf("opening the ledger: %w", err) // which would be made
 	}
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -297,7 +299,7 @@ func askFile(ctx context.Context, file, path string, query url.Values, body []by
 	store := &SQLiteLedger{path: file}
 	ledger, err := store.Open(ctx, func(int) {})
 	if err != nil {
-		return nil, fmt.Errorf("opening ledger %s: %w", file, err)
+		return nil, err
 	}
 	var answer any
 	for _, e := range endpoints {
@@ -311,67 +313,84 @@ func askFile(ctx context.Context, file, path string, query url.Values, body []by
 	return encode(answer), nil
 }
 
-// table aligns what is written to it in columns.
-func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+// printout is what a command prints: tables, whose columns end with a tab.
+type printout struct {
+	text  bytes.Buffer
+	table *tabwriter.Writer
+}
 
-func printStatus(w io.Writer, s *statusView) {
-	t := table(w)
-	defer t.Flush()
-	fmt.Fprintf(t, "Ledger:\t%s, for %s\n", printable(s.Ledger), s.For)
+func newPrintout() *printout {
+	p := new(printout)
+	p.table = tabwriter.NewWriter(&p.text, 0, 0, 2, ' ', 0)
+	return p
+}
+
+// line adds a line. Nothing is written yet that could fail.
+func (p *printout) line(format string, values ...any) {
+	_, _ = fmt.Fprintf(p.table, format+"\n", values...)
+}
+
+// end ends a table: what follows is aligned anew.
+func (p *printout) end() { _ = p.table.Flush() }
+
+func (p *printout) bytes() []byte {
+	p.end()
+	return p.text.Bytes()
+}
+
+func printStatus(p *printout, s *statusView) {
+	p.line("Ledger:\t%s, for %s", printable(s.Ledger), s.For)
 	for _, tools := range s.Tools {
 		name := tools.Namespace
 		if name == "" {
 			name = "(no name)"
 		}
-		fmt.Fprintf(t, "Namespace:\t%s\n", printable(name))
-		fmt.Fprintf(t, "  protected:\t%s\n", printable(strings.Join(tools.Protected, ", ")))
+		p.line("Namespace:\t%s", printable(name))
+		p.line("  protected:\t%s", printable(strings.Join(tools.Protected, ", ")))
 		if len(tools.WithoutEffect) > 0 {
-			fmt.Fprintf(t, "  without an effect:\t%s\n", printable(strings.Join(tools.WithoutEffect, ", ")))
+			p.line("  without an effect:\t%s", printable(strings.Join(tools.WithoutEffect, ", ")))
 		}
 	}
-	fmt.Fprintln(t, "Effects:\t")
+	p.line("Effects:\t")
 	for _, state := range effect.States()[1:] { // none is no state of a record
-		fmt.Fprintf(t, "  %s:\t%d", state, s.Count[state.String()])
+		oldest := ""
 		if state == effect.Ambiguous && s.Oldest != nil {
-			fmt.Fprintf(t, ", the oldest since %s", when(*s.Oldest))
+			oldest = ", the oldest since " + when(*s.Oldest)
 		}
-		fmt.Fprintln(t)
+		p.line("  %s:\t%d%s", state, s.Count[state.String()], oldest)
 	}
 }
 
-func printEffects(w io.Writer, list *effectsView) {
+func printEffects(p *printout, list *effectsView) {
 	if len(list.Effects) == 0 {
 		return
 	}
-	t := table(w)
-	fmt.Fprintln(t, "STATE\tATTEMPT\tSINCE\tTOOL\tNAMESPACE\tKEY")
+	p.line("STATE\tATTEMPT\tSINCE\tTOOL\tNAMESPACE\tKEY")
 	for _, e := range list.Effects {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", e.State, e.Attempt, when(e.Since), printable(e.Tool), printable(e.Namespace), printable(e.Key))
+		p.line("%s\t%d\t%s\t%s\t%s\t%s", e.State, e.Attempt, when(e.Since), printable(e.Tool), printable(e.Namespace), printable(e.Key))
 	}
-	t.Flush()
 	if list.Cut {
-		fmt.Fprintf(w, "There are more: name a state or an age, or a greater --limit.\n")
+		p.end()
+		p.line("There are more: name a state or an age, or a greater --limit.")
 	}
 }
 
-func printEffect(w io.Writer, answer *effectAndReceipts) {
+func printEffect(p *printout, answer *effectAndReceipts) {
 	e := answer.Effect
-	t := table(w)
-	line := func(name, format string, values ...any) { fmt.Fprintf(t, name+":\t"+format+"\n", values...) }
 	text := func(name, value string) {
 		if value != "" {
-			line(name, "%s", printable(value))
+			p.line("%s:\t%s", name, printable(value))
 		}
 	}
 	text("Namespace", e.Namespace)
 	text("Key", e.Key)
-	line("State", "%s since %s", e.State, when(e.Since))
-	line("Attempt", "%d, last active %s", e.Attempt, when(e.Active))
+	p.line("State:\t%s since %s", e.State, when(e.Since))
+	p.line("Attempt:\t%d, last active %s", e.Attempt, when(e.Active))
 	if e.Deadline != nil {
-		line("Ambiguous", "from %s", when(*e.Deadline))
+		p.line("Deadline:\t%s", when(*e.Deadline))
 	}
 	if e.SettleAt != nil {
-		line("Resolve", "as committed now, as failed from %s", when(*e.SettleAt))
+		p.line("Resolve:\tas committed now, as failed from %s", when(*e.SettleAt))
 	}
 	text("Tool", e.Tool)
 	text("Who", e.Who)
@@ -381,32 +400,29 @@ func printEffect(w io.Writer, answer *effectAndReceipts) {
 	text("Task", e.Task)
 	text("Fingerprint", e.Fingerprint)
 	if e.AnswerUntil != nil {
-		line("Stored result", "%d bytes until %s", e.AnswerBytes, when(*e.AnswerUntil))
+		p.line("Stored result:\t%d bytes until %s", e.AnswerBytes, when(*e.AnswerUntil))
 	}
-	t.Flush()
-	fmt.Fprintln(w)
-	t = table(w)
-	fmt.Fprintln(t, "AT\tATTEMPT\tEVENT\tSTATE\tOBSERVATION\tWHO\tWHY")
+	p.line("")
+	p.end()
+	p.line("AT\tATTEMPT\tEVENT\tSTATE\tOBSERVATION\tWHO\tWHY")
 	for _, r := range answer.Receipts {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.At.Format(time.RFC3339), r.Attempt, r.Event, r.change(), printable(r.Observation), printable(r.Who), printable(r.Why))
+		p.line("%s\t%d\t%s\t%s\t%s\t%s\t%s", r.At.Format(time.RFC3339), r.Attempt, r.Event, r.change(), printable(r.Observation), printable(r.Who), printable(r.Why))
 	}
-	t.Flush()
 }
 
-func printReceipts(w io.Writer, list *receiptsView) {
+func printReceipts(p *printout, list *receiptsView) {
 	if len(list.Receipts) == 0 {
 		return
 	}
-	t := table(w)
-	defer t.Flush()
-	fmt.Fprintln(t, "AT\tATTEMPT\tEVENT\tSTATE\tTOOL\tWHO\tNAMESPACE\tKEY")
+	p.line("AT\tATTEMPT\tEVENT\tSTATE\tTOOL\tWHO\tNAMESPACE\tKEY")
 	for _, r := range list.Receipts {
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", when(r.At), r.Attempt, r.Event, r.change(), printable(r.Tool), printable(r.Who), printable(r.Namespace), printable(r.Key))
+		p.line("%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s", when(r.At), r.Attempt, r.Event, r.change(), printable(r.Tool), printable(r.Who), printable(r.Namespace), printable(r.Key))
 	}
 }
 
-func printSettled(w io.Writer, e *effectView) {
-	fmt.Fprintf(w, "%s: attempt %d is %s\n", printable(strings.TrimLeft(e.Namespace+" "+e.Key, " ")), e.Attempt, e.State)
+func printSettled(p *printout, e *effectView) {
+	key := effect.Key{Namespace: e.Namespace, Text: e.Key}
+	p.line("%s: attempt %d is %s", printable(key.String()), e.Attempt, e.State)
 }
 
 // change is the change of a state that a receipt is of. What came too late has

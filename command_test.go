@@ -19,8 +19,8 @@ import (
 	"github.com/caddymcp/gateway/internal/brokenup/incaddy"
 )
 
-// run runs `caddy mcp-gateway` and returns what it prints.
-func run(t *testing.T, args ...string) (string, error) {
+// runCommand runs `caddy mcp-gateway` and returns what it prints.
+func runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd := &cobra.Command{Use: "mcp-gateway", SilenceUsage: true} // as Caddy is
 	buildCommand(cmd)
@@ -38,7 +38,7 @@ var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 // one time for all and without the blanks at the ends of lines.
 func printed(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := run(t, args...)
+	out, err := runCommand(t, args...)
 	if err != nil {
 		t.Fatalf("%q: %v", args, err)
 	}
@@ -118,7 +118,7 @@ TIME  1        outcome_ambiguous  executing > ambiguous  test         alice
 	if got := printed(t, "show", at, `["2"]`, "--namespace=payments"); !strings.Contains(got, "Stored result:  22 bytes until TIME"[:30]) {
 		t.Errorf("got %s", got)
 	}
-	if got := printed(t, "show", at, `["3"]`); !strings.Contains(got, "\nAmbiguous:    from ") {
+	if got := printed(t, "show", at, `["3"]`); !strings.Contains(got, "\nDeadline:     ") {
 		t.Errorf("got %s", got)
 	}
 
@@ -144,7 +144,7 @@ func TestCommandJSON(t *testing.T) {
 		{"receipts?limit=1", "receipts --limit 1"},
 	} {
 		_, want := a.ask("GET", tt.endpoint, "")
-		got, err := run(t, append(strings.Fields(tt.command), "--json", "--address", a.admin)...)
+		got, err := runCommand(t, append(strings.Fields(tt.command), "--json", "--address", a.admin)...)
 		if err != nil || got != want || !json.Valid([]byte(got)) {
 			t.Errorf("%s: got %s, %v, want %s", tt.command, got, err, want)
 		}
@@ -170,11 +170,11 @@ func TestCommandOnFile(t *testing.T) {
 	}
 	same := func(args ...string) string {
 		t.Helper()
-		over, err := run(t, append(args, "--json", "--address", admin)...)
+		over, err := runCommand(t, append(args, "--json", "--address", admin)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		direct, err := run(t, append(args, "--json", "--ledger", file)...)
+		direct, err := runCommand(t, append(args, "--json", "--ledger", file)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestCommandOnFile(t *testing.T) {
 	same("effects")
 	same("show", `["2"]`)
 	same("receipts")
-	if out, err := run(t, "resolve", `["1"]`, "failed", "--attempt=1", "--why=w", "--ledger", file); err == nil || out != "" || !strings.Contains(err.Error(), "it can be resolved as failed only later. That is from 20") {
+	if out, err := runCommand(t, "resolve", `["1"]`, "failed", "--attempt=1", "--why=w", "--ledger", file); err == nil || out != "" || !strings.Contains(err.Error(), "it can be resolved as failed only later. That is from 20") {
 		t.Errorf("got %q, %v", out, err)
 	}
 	wantText(t, printed(t, "resolve", `["1"]`, "committed", "--attempt=1", "--why=w", "--ledger", file), "[\"1\"]: attempt 1 is committed\n")
@@ -227,11 +227,11 @@ func TestCommandErrors(t *testing.T) {
 		{[]string{"lost", at}, `unknown command "lost"`},
 		{[]string{"effects", "--state=lost", at}, "it must be one of [executing "},
 		{[]string{"effects", "--ledger", missing}, missing + ": no such file or directory"},
-		{[]string{"effects", "--ledger", dir}, "opening ledger " + dir},
+		{[]string{"effects", "--ledger", dir}, "opening the ledger " + dir},
 		{[]string{"show", `["1"]`, "--address=127.0.0.1:1"}, "asking the admin endpoint 127.0.0.1:1: "},
 		{[]string{"show", `["1"]`, "--config", missing}, "finding the address of the admin endpoint: "},
 	} {
-		out, err := run(t, tt.args...)
+		out, err := runCommand(t, tt.args...)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || out != "" {
 			t.Errorf("%q: got %q, %v, want %q", tt.args, out, err, tt.want)
 		}
@@ -255,17 +255,17 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("%q: got %s, want %s", tt.text, got, tt.want)
 		}
 	}
-	var b bytes.Buffer
+	p := newPrintout()
 	bad := "\x1b]0;\u009b"
 	effects := &effectView{Namespace: bad, Key: bad, Tool: bad, Who: bad, Upstream: bad, Observation: bad, Task: bad, Revision: bad}
 	receipt := receiptView{Namespace: bad, Key: bad, Tool: bad, Who: bad, Why: bad, Observation: bad}
-	printEffects(&b, &effectsView{Effects: []*effectView{effects}})
-	printEffect(&b, &effectAndReceipts{effects, []receiptView{receipt}})
-	printReceipts(&b, &receiptsView{[]receiptView{receipt}})
-	printSettled(&b, effects)
-	printStatus(&b, &statusView{Ledger: bad, Tools: []toolsView{{bad, []string{bad}, []string{bad}}}})
-	if strings.ContainsAny(b.String(), "\x1b\u009b") {
-		t.Errorf("printed raw: %q", b.String())
+	printEffects(p, &effectsView{Effects: []*effectView{effects}})
+	printEffect(p, &effectAndReceipts{effects, []receiptView{receipt}})
+	printReceipts(p, &receiptsView{[]receiptView{receipt}})
+	printSettled(p, effects)
+	printStatus(p, &statusView{Ledger: bad, Tools: []toolsView{{bad, []string{bad}, []string{bad}}}})
+	if text := string(p.bytes()); strings.ContainsAny(text, "\x1b\u009b") {
+		t.Errorf("printed raw: %q", text)
 	}
 }
 
@@ -311,6 +311,37 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// caddyProcess is the caddy command with arguments.
+func caddyProcess(t *testing.T, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asCaddy+"=1")
+	return cmd
+}
+
+// Validation provisions all modules, and leaves the ledger's place as it is.
+func TestValidateMakesNoLedger(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_DATA_HOME", filepath.Join(dir, "data"))
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
+	for _, option := range []string{"", "mcp_gateway {\nledger sqlite " + dir + "/effects.db\n}\n"} {
+		file := filepath.Join(dir, "Caddyfile")
+		if err := os.WriteFile(file, []byte("{\nadmin off\nauto_https off\n"+option+"}\nhttp://127.0.0.1:0 {\nprotect {\ntools a\n}\n}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := caddyProcess(t, "validate", "--config", file).CombinedOutput(); err != nil || !strings.Contains(string(out), "Valid configuration") {
+			t.Errorf("got %s, %v", out, err)
+		}
+	}
+	if err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if strings.Contains(path, "effects.db") || strings.HasSuffix(path, "mcp_gateway") {
+			t.Errorf("%s was made", path)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 // The command is one of Caddy's, in a process of its own.
 func TestCommandOfCaddy(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "effects.db")
@@ -323,9 +354,7 @@ func TestCommandOfCaddy(t *testing.T) {
 		t.Fatal(err)
 	}
 	caddy := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"mcp-gateway"}, args...)...)
-		cmd.Env = append(os.Environ(), asCaddy+"=1")
-		out, err := cmd.Output()
+		out, err := caddyProcess(t, append([]string{"mcp-gateway"}, args...)...).Output()
 		return string(out), err
 	}
 	// This process has it open.
