@@ -48,13 +48,17 @@ func TestEffectMetrics(t *testing.T) {
 	admin := withAdmin(t, &cfg)
 	site := incaddy.Run(t, cfg)
 	shared := running.newest().ledger()
+	sweep := func() {
+		shared.sweep(t.Context())
+		shared.count(t.Context())
+	}
 	wants := func(series, want string) {
 		t.Helper()
 		if got := sample(t, get(t, "http://"+admin+"/metrics"), series); got != want {
 			t.Errorf("%s is %q, want %q", series, got, want)
 		}
 	}
-	shared.sweep(t.Context())
+	sweep()
 	wants("ledger_up", "1")
 	wants(`effects{state="ambiguous"}`, "0")
 	wants("oldest_ambiguous_seconds", "0")
@@ -70,13 +74,13 @@ func TestEffectMetrics(t *testing.T) {
 	get(t, site.URL+"/1") // a replay writes nothing
 	wants("ledger_write_seconds_count", writes)
 
-	shared.sweep(t.Context())
+	sweep()
 	wants(`effects{state="committed"}`, "1")
 	wants(`effects{state="ambiguous"}`, "2")
 	wants(`effects{state="executing"}`, "1")
 	wants(`effects{state="held"}`, "0")
 	s.clock.Advance(time.Minute)
-	shared.sweep(t.Context())
+	sweep()
 	wants(`effects{state="executing"}`, "0")
 	wants(`effects{state="ambiguous"}`, "3")
 	if age := sample(t, get(t, "http://"+admin+"/metrics"), "oldest_ambiguous_seconds"); !strings.HasPrefix(age, "36") {
@@ -97,14 +101,14 @@ func TestEffectMetrics(t *testing.T) {
 	wants("ledger_up", "1")
 	s.clock.Advance(time.Minute)
 	s.failing(errors.New("the disk is full"))
-	shared.sweep(t.Context())
+	sweep()
 	wants("ledger_up", "0")
 	wants(`effects{state="ambiguous"}`, "3") // what was last known
 	site.Log.Await(t, "a sweep that failed", func(e *incaddy.Entry) bool {
 		return e.Message == "sweeping the ledger" && strings.Contains(e.Line, "the disk is full")
 	})
 	s.failing(nil)
-	shared.sweep(t.Context())
+	sweep()
 	wants("ledger_up", "1")
 
 	replays := sample(t, get(t, "http://"+admin+"/metrics"), "effect_replays_total")

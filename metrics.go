@@ -180,8 +180,8 @@ var (
 		"Whether the last command or sweep of the ledger succeeded.", nil, nil)
 )
 
-// ledgerCollector shows the ledger of the newest configuration as the last
-// sweep found it, and nothing if there is none.
+// ledgerCollector shows the ledger of the newest configuration as it was found
+// last, and nothing if there is none.
 type ledgerCollector struct{}
 
 // Describe implements prometheus.Collector.
@@ -206,16 +206,18 @@ func (ledgerCollector) Collect(metrics chan<- prometheus.Metric) {
 		up = 0
 	}
 	gauge(ledgerUpDesc, up)
-	census := ledger.census.Load()
-	if census == nil {
+	if census := ledger.census.Load(); census != nil {
+		for _, state := range effect.States()[1:] { // there is no record in state none
+			gauge(effectsDesc, float64(census.Records[state]), state.String())
+		}
+	}
+	oldest := ledger.oldest.Load()
+	if oldest == nil {
 		return
 	}
-	for _, state := range effect.States()[1:] { // there is no record in state none
-		gauge(effectsDesc, float64(census.Records[state]), state.String())
-	}
 	age := 0.0
-	if !census.Oldest.IsZero() {
-		age = max(0, time.Since(census.Oldest).Seconds())
+	if len(*oldest) > 0 {
+		age = max(0, time.Since((*oldest)[0].Since).Seconds())
 	}
 	gauge(oldestAmbiguousDesc, age)
 }

@@ -14,8 +14,9 @@ import (
 type observedLedger struct {
 	effect.Ledger
 	announcer *announcer
-	census    atomic.Pointer[effect.Census] // of the last sweep, nil before the first
-	down      atomic.Bool                   // the last thing that was asked of the ledger failed
+	census    atomic.Pointer[effect.Census]   // nil before the first
+	oldest    atomic.Pointer[[]effect.Record] // the oldest ambiguous record, if there is one; nil before the first sweep
+	down      atomic.Bool                     // the last thing that was asked of the ledger failed
 }
 
 func observe(l effect.Ledger) *observedLedger {
@@ -45,22 +46,28 @@ func (l *observedLedger) noteHealth(ctx context.Context, err error) {
 	}
 }
 
-// sweep does what time has made due, and counts what there is.
+// sweep does what time has made due, and notes since when the oldest ambiguous
+// effect waits.
 func (l *observedLedger) sweep(ctx context.Context) error {
-	err := l.sweepAndCount(ctx)
+	_, err := effect.Sweep(ctx, l)
+	if err == nil {
+		var oldest []effect.Record
+		if oldest, err = l.List(ctx, effect.Filter{State: effect.Ambiguous, Limit: 1}); err == nil {
+			l.oldest.Store(&oldest)
+		}
+	}
 	l.noteHealth(ctx, err)
 	return err
 }
 
-func (l *observedLedger) sweepAndCount(ctx context.Context) error {
-	if _, err := effect.Sweep(ctx, l); err != nil {
-		return err
-	}
+// count counts what is on record.
+func (l *observedLedger) count(ctx context.Context) error {
 	census, err := l.Census(ctx)
 	if err != nil {
+		l.noteHealth(ctx, err)
 		return err
 	}
-	l.census.Store(&census)
+	l.census.Store(&census) // that it can be read does not say that a sweep before it could write
 	return nil
 }
 
