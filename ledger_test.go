@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -468,5 +470,66 @@ func TestLedgerUntouched(t *testing.T) {
 	}
 	if a := running.newest(); a == nil || a.ledger().store.Place() != "spy running" {
 		t.Error("the configuration that runs is not the newest any more")
+	}
+}
+
+// Reloads take the ledger from no request, and leave nothing behind.
+func TestLedgerUnderReloads(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	ln.Close()
+	cfg := incaddy.Config{
+		Global: "mcp_gateway {\nledger sqlite " + t.TempDir() + "/effects.db\n}",
+		Site:   "protect {\ntools create_refund\n}",
+		Port:   port,
+	}
+	site := incaddy.Run(t, cfg)
+	shared := running.newest().ledger()
+	client := incaddy.Client(t, false)
+	reloaded := make(chan struct{})
+	var clients sync.WaitGroup
+	var answered atomic.Int64
+	for c := range 4 {
+		clients.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-reloaded:
+					return
+				default:
+				}
+				response, err := client.Get(fmt.Sprintf("%s/%d-%d?outcome=committed", site.URL, c, i))
+				if err != nil {
+					continue // a socket that is replaced drops connections that nobody has accepted
+				}
+				if body, err := io.ReadAll(response.Body); err != nil || string(body) != "recorded committed" {
+					t.Errorf("got %s, %v", body, err)
+				}
+				response.Body.Close()
+				answered.Add(1)
+			}
+		})
+	}
+	for range 50 {
+		incaddy.Run(t, cfg)
+	}
+	close(reloaded)
+	clients.Wait()
+	if answered.Load() == 0 {
+		t.Error("no request was answered")
+	}
+	if running.newest().ledger() != shared {
+		t.Error("the ledger is another one")
+	}
+	if apps := len(running.apps); apps != 1 {
+		t.Errorf("%d apps are running", apps)
+	}
+	site.Stop(t)
+	select {
+	case <-shared.ledger.announcer.done:
+	case <-time.After(20 * time.Second):
+		t.Error("the ledger is not closed")
 	}
 }
