@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/certmagic"
+	"github.com/ncruces/go-sqlite3"
 
 	"github.com/caddymcp/gateway/internal/brokenup/incaddy"
 )
@@ -126,9 +128,19 @@ func TestLedgerThatCannotBeOpened(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("not a database, but a text\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	later := filepath.Join(dir, "later")
+	incaddy.Run(t, incaddy.Config{Global: "mcp_gateway {\nledger sqlite " + later + "\n}", Site: protecting("")}).Stop(t)
+	db, err := sqlite3.Open(later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Exec("PRAGMA user_version = 99"), db.Close()); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct{ name, path, want string }{
-		{"no database", text, "opening ledger " + text + ": "},
-		{"a folder", dir, "opening ledger " + dir + ": "},
+		{"of a later release", later, "opening the ledger " + later + ": the file is of version 99"},
+		{"no database", text, "opening the ledger " + text + ": "},
+		{"a folder", dir, "opening the ledger " + dir + ": "},
 		{"no folder", filepath.Join(dir, "unmounted", "effects.db"), "unmounted: no such file or directory"},
 		{"unknown placeholder", "{env.NO_SUCH_LEDGER}", `path "{env.NO_SUCH_LEDGER}"`},
 	} {

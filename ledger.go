@@ -26,7 +26,7 @@ type LedgerStore interface {
 	OneHost() bool
 
 	// Open opens the place, and creates it if it is not there. What it returns
-	// tells onBatch how many commands shared a write.
+	// tells onBatch how many commands shared a write. An error names the place.
 	Open(ctx context.Context, onBatch func(size int)) (effect.Ledger, error)
 }
 

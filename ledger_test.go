@@ -456,7 +456,7 @@ func TestLedgerUntouched(t *testing.T) {
 	}
 
 	other.refuse = errors.New("the disk is on fire")
-	if err := incaddy.Refused(t, spied("other")); !strings.Contains(err.Error(), "opening ledger spy other: the disk is on fire") {
+	if err := incaddy.Refused(t, spied("other")); !strings.Contains(err.Error(), "start: the disk is on fire") {
 		t.Errorf("got %v", err)
 	}
 	cfg = spied("running")

@@ -61,7 +61,7 @@ func (*SQLiteLedger) OneHost() bool { return true }
 func (s *SQLiteLedger) Open(ctx context.Context, onBatch func(size int)) (effect.Ledger, error) {
 	if s.Path != "" {
 		if _, err := os.Stat(filepath.Dir(s.path)); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("opening the ledger %s: %w", s.path, err)
 		}
 	}
 	ledger, err := sqlite.Open(ctx, s.path, sqlite.Options{OnBatch: func(size int, _ time.Duration) { onBatch(size) }})
