@@ -120,6 +120,7 @@ func (a *App) Start() error {
 	if err := a.shared.open(context.Background()); err != nil {
 		return err
 	}
+	noteGrace(a.ctx)
 	running.add(a)
 	a.report()
 	return nil

@@ -98,6 +98,7 @@ func (l *sharedLedger) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	openLedgers.opened()
 	l.ledger = observe(ledger)
 	close(l.ready)
 	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -136,6 +137,7 @@ func (l *sharedLedger) release() {
 }
 
 func (l *sharedLedger) close() {
+	defer openLedgers.closed()
 	l.stop()
 	l.sweeper.Wait()
 	if err := l.ledger.Close(); err != nil {

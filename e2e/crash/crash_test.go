@@ -107,6 +107,7 @@ type process struct {
 	client  *http.Client
 	ending  atomic.Bool   // it was killed or told to stop
 	serving chan struct{} // closed when it serves
+	lingers chan struct{} // closed when it waits for outcomes before it ends
 	ended   chan struct{} // closed when it has said its last word
 
 	// What it said last. They may be read when it has ended.
@@ -118,7 +119,7 @@ type process struct {
 func (p *place) start(t testing.TB) *process {
 	t.Helper()
 	c := p.launch(t, "caddy")
-	c.awaitServing(t)
+	c.await(t, c.serving)
 	return c
 }
 
@@ -129,7 +130,7 @@ func (p *place) launch(t testing.TB, name string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &process{socket: filepath.Join(p.dir, name+".sock"), serving: make(chan struct{}), ended: make(chan struct{})}
+	c := &process{socket: filepath.Join(p.dir, name+".sock"), serving: make(chan struct{}), lingers: make(chan struct{}), ended: make(chan struct{})}
 	config := filepath.Join(p.dir, name+".caddyfile")
 	if err := os.WriteFile(config, []byte(p.caddyfile(c.socket)), 0o600); err != nil {
 		t.Fatal(err)
@@ -168,15 +169,15 @@ func (c *process) newClient(http2 bool) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// awaitServing waits until the process serves.
-func (c *process) awaitServing(t testing.TB) {
+// await waits until the process has come so far.
+func (c *process) await(t testing.TB, point <-chan struct{}) {
 	t.Helper()
 	select {
-	case <-c.serving:
+	case <-point:
 	case <-c.ended:
-		t.Fatalf("Caddy did not start:\n%s", strings.Join(c.said, "\n"))
+		t.Fatalf("Caddy ended:\n%s", strings.Join(c.said, "\n"))
 	case <-time.After(patience):
-		t.Fatal("Caddy does not start")
+		t.Fatal("Caddy does not come so far")
 	}
 }
 
@@ -186,8 +187,11 @@ func (c *process) listen(lines *bufio.Scanner) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := lines.Text()
-		if strings.Contains(line, `"serving initial configuration"`) {
+		switch {
+		case strings.Contains(line, `"serving initial configuration"`):
 			close(c.serving)
+		case strings.Contains(line, `"waiting until the outcomes of all tool calls are on record"`):
+			close(c.lingers)
 		}
 		if strings.Contains(line, "WARNING: DATA RACE") {
 			c.races++

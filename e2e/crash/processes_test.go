@@ -38,7 +38,7 @@ func TestManyProcesses(t *testing.T) {
 				caddys[i] = p.launch(t, fmt.Sprint("caddy", i))
 			}
 			for _, c := range caddys {
-				c.awaitServing(t)
+				c.await(t, c.serving)
 			}
 			for n := range payments {
 				payment := fmt.Sprint("txn_", n)

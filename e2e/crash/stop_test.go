@@ -5,6 +5,9 @@ package crash
 import (
 	"context"
 	"testing"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
 
 	"github.com/caddymcp/gateway/effect"
 	"github.com/caddymcp/gateway/effect/sqlite"
@@ -57,4 +60,86 @@ func (p *place) wantState(t testing.TB, payment string, s effect.State) {
 	if r.State != s {
 		t.Errorf("%s is %s, want %s\n%+v", payment, r.State, s, receipts)
 	}
+}
+
+// Over HTTP/2 nobody but the ledger waits for a call whose client is gone.
+func TestStopWithoutConnection(t *testing.T) {
+	p := newPlace(t, "")
+	up := serve(t, p)
+	caddy := p.start(t)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	client := caddy.newClient(true)
+	go func() {
+		defer close(left)
+		newCall("left", waits).send(ctx, client, "http://caddy/mcp")
+	}()
+	<-up.arrived
+	leave()
+	<-left
+	client.CloseIdleConnections()
+	caddy.terminate(t)
+	caddy.await(t, caddy.lingers)
+	close(up.speak)
+	caddy.exited(t)
+	p.wantState(t, "left", effect.Committed)
+}
+
+// An outcome that could not be recorded in time is recorded before Caddy ends.
+func TestStopWhileTheLedgerIsBusy(t *testing.T) {
+	p := newPlace(t, "")
+	up := serve(t, p)
+	caddy := p.start(t)
+	told := make(chan answer)
+	go func() { told <- newCall("unrecorded", waits).to(caddy) }()
+	<-up.arrived
+	free := p.occupy(t)
+	close(up.speak)
+	a := <-told
+	if m := a.mark(); m.Outcome != "committed" || m.Recorded == nil || *m.Recorded {
+		t.Errorf("answered %s", &a)
+	}
+	caddy.terminate(t)
+	caddy.await(t, caddy.lingers)
+	free()
+	caddy.exited(t)
+	p.wantState(t, "unrecorded", effect.Committed)
+}
+
+// occupy keeps everybody else from writing to the ledger until free is called.
+func (p *place) occupy(t testing.TB) (free func()) {
+	t.Helper()
+	db, err := sqlite3.Open("file:" + p.ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.BusyTimeout(patience); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Exec("BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	return func() { db.Close() }
+}
+
+// Caddy waits for no longer than grace_period. What is not on record then is
+// ambiguous.
+func TestStopWithinGrace(t *testing.T) {
+	p := newPlace(t, "")
+	p.global = "grace_period 10ms"
+	up := serve(t, p)
+	caddy := p.start(t)
+	told := make(chan answer)
+	go func() { told <- newCall("too long", waits).to(caddy) }()
+	<-up.arrived
+	caddy.terminate(t)
+	caddy.exited(t)
+	if a := <-told; a.err == nil {
+		t.Errorf("answered %s", &a)
+	}
+	later := p.open(t, sqlite.Options{Now: func() time.Time { return time.Now().Add(time.Minute) }})
+	if _, err := effect.Sweep(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	p.wantState(t, "too long", effect.Ambiguous)
 }
