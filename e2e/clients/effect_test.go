@@ -212,6 +212,23 @@ func TestEffectOfALostContinuation(t *testing.T) {
 	})
 }
 
+// The SDKs answer a tool up to ten times. The gateway lets eight answers through, and the call stays held.
+func TestEffectWithTooManyQuestions(t *testing.T) {
+	forEachSDK(t, func(t *testing.T, s sdk) {
+		r := newRefunds(t, modern, "")
+		c := s.connect(t, connection{endpoint: r.url, revision: modern})
+		before := len(r.arrivals(http.MethodPost, "tools/call"))
+		if got := c.call(t.Context(), "doubt_refund", refund("txn_1")); got.code != effect.CodeNoContinuation {
+			t.Errorf("the caller sees %+v, want code %d", got, effect.CodeNoContinuation)
+		}
+		if n := len(r.arrivals(http.MethodPost, "tools/call")) - before; n != 9 {
+			t.Errorf("%d calls reached the server, want the first one and 8 answers", n)
+		}
+		c.call(t.Context(), "doubt_refund", refund("txn_1")).refusedWith(t, effect.CodeInProgress, effect.Held, 1)
+		r.want(t, "txn_1", 0, effect.Held, 1)
+	})
+}
+
 // Of clients that make the same call at the same time one gets the answer, and the others the same one again.
 func TestEffectOfManyAtOnce(t *testing.T) {
 	forEachRevision(t, func(t *testing.T, s sdk, revision string) {

@@ -47,6 +47,9 @@ const refundTools = `tool create_refund {
 tool confirm_refund {
 	effect refund {http.mcp.args.payment_id}
 }
+tool doubt_refund {
+	effect refund {http.mcp.args.payment_id}
+}
 `
 
 // newRefunds starts a server for the era of a revision, and the gateway with further options.
@@ -63,12 +66,10 @@ func newRefunds(t *testing.T, revision, options string) *refunds {
 	features := mcp.NewServer(&mcp.Implementation{Name: "refunds", Version: "1.0.0"}, nil)
 	mcp.AddTool(features, &mcp.Tool{Name: "create_refund"}, r.create)
 	mcp.AddTool(features, &mcp.Tool{Name: "confirm_refund"}, r.confirm)
-	newHandler := func(jsonResponse bool) http.Handler {
-		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return features }, &mcp.StreamableHTTPOptions{
-			Stateless: revision == modern, JSONResponse: jsonResponse, PropagateRequestCancellation: true,
-		})
-	}
-	srv := httptest.NewServer(r.remember(r.fail(newHandler(false))))
+	mcp.AddTool(features, &mcp.Tool{Name: "doubt_refund"}, r.doubt)
+	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return features },
+		&mcp.StreamableHTTPOptions{Stateless: revision == modern, PropagateRequestCancellation: true})
+	srv := httptest.NewServer(r.remember(r.fail(sdk)))
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() { close(r.closing) })
 
@@ -125,8 +126,17 @@ func (r *refunds) confirm(_ context.Context, q *mcp.CallToolRequest, args refund
 		}
 		return r.refund(args.PaymentID), nil, nil
 	}
+	return ask("asked about " + args.PaymentID), nil, nil
+}
+
+// doubt asks again, whatever the user says.
+func (r *refunds) doubt(_ context.Context, q *mcp.CallToolRequest, _ refundArguments) (*mcp.CallToolResult, any, error) {
+	return ask(q.Params.RequestState + "?"), nil, nil
+}
+
+func ask(state string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{
-		RequestState: "asked about " + args.PaymentID,
+		RequestState: state,
 		InputRequests: mcp.InputRequestMap{"confirm": &mcp.ElicitParams{
 			Message: "Refund it?",
 			RequestedSchema: &jsonschema.Schema{
@@ -134,7 +144,7 @@ func (r *refunds) confirm(_ context.Context, q *mcp.CallToolRequest, args refund
 				Properties: map[string]*jsonschema.Schema{"confirmed": {Type: "boolean"}},
 			},
 		}},
-	}, nil, nil
+	}
 }
 
 // executions is how often a payment was refunded.
