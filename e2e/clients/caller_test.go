@@ -57,7 +57,7 @@ type sdk struct {
 	connect func(t *testing.T, c connection) caller
 
 	// On the older revisions a client that gives up says so with notifications/cancelled only, and leaves its
-	// connection open.
+	// connection open; and where a stream breaks it waits on until its user gives up.
 	holdsOn bool
 }
 

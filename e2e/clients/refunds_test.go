@@ -67,8 +67,10 @@ func newRefunds(t *testing.T, revision, options string) *refunds {
 	mcp.AddTool(features, &mcp.Tool{Name: "create_refund"}, r.create)
 	mcp.AddTool(features, &mcp.Tool{Name: "confirm_refund"}, r.confirm)
 	mcp.AddTool(features, &mcp.Tool{Name: "doubt_refund"}, r.doubt)
-	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return features },
-		&mcp.StreamableHTTPOptions{Stateless: revision == modern, PropagateRequestCancellation: true})
+	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return features }, &mcp.StreamableHTTPOptions{
+		Stateless: revision == modern, PropagateRequestCancellation: true,
+		EventStore: mcp.NewMemoryEventStore(nil), // its events have ids, for clients to go on with a stream that broke
+	})
 	srv := httptest.NewServer(r.remember(r.fail(sdk)))
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() { close(r.closing) })
