@@ -49,7 +49,7 @@ func cutPower(t *testing.T, synchronous string, cuts int) (count int, lost []ack
 		o := sqlite.Options{VFS: d.name}
 		o.Synchronous(synchronous)
 		var w workload
-		d.cutAfter(1 + d.rand.IntN(1<<(4+d.rand.IntN(10)))) // at the beginning, in a checkpoint, and between
+		d.cutAfter(1 + d.rand.IntN(1<<(4+d.rand.IntN(9)))) // at the beginning, in a checkpoint, and between
 		l, err := sqlite.Open(t.Context(), path, o)
 		if err == nil {
 			w.run(t.Context(), l, fmt.Sprint(cut), 1000)

@@ -223,7 +223,7 @@ func TestKillsLoseNothing(t *testing.T) {
 			w.acked = append(w.acked, acked{effect.Key{Namespace: a.Namespace, Text: a.Text}, a.Attempt, a.State})
 			return true
 		}
-		for range chance.IntN(500) {
+		for range chance.IntN(250) {
 			read()
 		}
 		if err := p.Process.Kill(); err != nil {
