@@ -124,13 +124,13 @@ func TestDrain(t *testing.T) {
 	}{
 		{"before the head", "", "", jsonResponse(complete), true, false},
 		{"after the head", "", jsonResponse(complete)[:90], jsonResponse(complete)[90:], true, false},
-		{"in the middle of JSON", "", cutAt(jsonResponse(complete), "resultType"), from(jsonResponse(complete), "resultType"), true, false},
+		{"in the middle of JSON", "", begun(jsonResponse(complete)), rest(jsonResponse(complete)), true, false},
 		{"in the middle of large JSON", "response_buffer 1KiB\n", jsonResponse(largeAnswer)[:20<<10], jsonResponse(largeAnswer)[20<<10:], true, true},
 		{"in the middle of JSON that is not kept", "response_buffer 1KiB\nreplay 1KiB\n", jsonResponse(largeAnswer)[:20<<10], jsonResponse(largeAnswer)[20<<10:], false, false},
-		{"JSON that becomes large", "response_buffer 1KiB\n", cutAt(jsonResponse(largeAnswer), "resultType"), from(jsonResponse(largeAnswer), "resultType"), true, true},
+		{"JSON that becomes large", "response_buffer 1KiB\n", begun(jsonResponse(largeAnswer)), rest(jsonResponse(largeAnswer)), true, true},
 		{"after the head of a stream", "", streamHead, chunkOf(progress(1)) + chunkOf(final) + lastChunk, true, false},
 		{"between events", "", streamHead + chunkOf(progress(1)), chunkOf(progress(2)) + chunkOf(final) + lastChunk, true, false},
-		{"in the middle of an event", "", streamHead + chunkOf(progress(1)) + chunkOf(cutAt(final, "resultType")), chunkOf(from(final, "resultType")) + lastChunk, true, false},
+		{"in the middle of an event", "", streamHead + chunkOf(progress(1)) + chunkOf(begun(final)), chunkOf(rest(final)) + lastChunk, true, false},
 		{"a stream that stays open", "", streamHead + chunkOf(progress(1)), chunkOf(final) + chunkOf(": more\n\n"), true, false},
 	} {
 		for _, http2 := range []bool{false, true} {
@@ -201,9 +201,9 @@ func chunkOf(text string) string {
 	return fmt.Sprintf("%x\r\n%s\r\n", len(text), text)
 }
 
-// cutAt is what comes before a part of a text, and from is the rest.
-func cutAt(text, part string) string { return text[:strings.Index(text, part)] }
-func from(text, part string) string  { return text[strings.Index(text, part):] }
+// begun is what of an answer comes before the result's type, and rest what is left.
+func begun(text string) string { return text[:strings.Index(text, "resultType")] }
+func rest(text string) string  { return text[strings.Index(text, "resultType"):] }
 
 // What becomes of a call is learned in time or not at all: then it is
 // ambiguous, and the upstream is let go.
@@ -211,7 +211,7 @@ func TestDrainIsOver(t *testing.T) {
 	clientGone := want{outcome: "ambiguous", observation: "client_gone"}
 	for name, before := range map[string]string{
 		"before the head":       "",
-		"in the middle of JSON": cutAt(jsonResponse(complete), "resultType"),
+		"in the middle of JSON": begun(jsonResponse(complete)),
 		"between events":        streamHead + chunkOf(progress(1)),
 	} {
 		for _, http2 := range []bool{false, true} {
