@@ -100,13 +100,15 @@ type bodyReader struct {
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {
-	b.read.Store(true)
+	first := !b.read.Swap(true)
 	if b.ended.Load() {
 		b.reread.Store(true)
 	}
 	if b.trace != nil {
-		if b.trace.late != nil && b.trace.late() {
-			return 0, errLate // for transports that ask the trace for nothing
+		if first && b.trace.late != nil && b.trace.late() {
+			// For transports that ask the trace for nothing. Later it would only
+			// tear what is sent already.
+			return 0, errLate
 		}
 		b.trace.bodyRead()
 	}
