@@ -34,6 +34,7 @@ type caller interface {
 // A reply is what an SDK tells its user of a call.
 type reply struct {
 	text    string         // of the result
+	number  int            // of the structured result
 	isError bool           // of the result
 	word    map[string]any // the gateway's word on it, of a result or an error
 
@@ -133,6 +134,9 @@ func (c goCaller) call(ctx context.Context, tool string, args map[string]any) (r
 		return r
 	}
 	r.isError = result.IsError
+	structured, _ := result.StructuredContent.(map[string]any)
+	number, _ := structured["number"].(float64)
+	r.number = int(number)
 	if len(result.Content) == 1 {
 		if text, ok := result.Content[0].(*mcp.TextContent); ok {
 			r.text = text.Text
@@ -190,9 +194,10 @@ type nodeProcess struct {
 type nodeReply struct {
 	ID     int
 	Result struct {
-		Content []struct{ Text string }
-		IsError bool
-		Meta    map[string]any `json:"_meta"`
+		Content           []struct{ Text string }
+		StructuredContent struct{ Number int }
+		IsError           bool
+		Meta              map[string]any `json:"_meta"`
 	}
 	Failure string
 	Code    int
@@ -317,7 +322,7 @@ func (n *nodeProcess) connect(t *testing.T, c connection) caller {
 
 func (c nodeCaller) call(ctx context.Context, tool string, args map[string]any) reply {
 	answer := c.process.do(ctx, map[string]any{"do": "call", "client": c.client, "tool": tool, "arguments": args})
-	r := reply{isError: answer.Result.IsError, code: answer.Code, data: answer.Data}
+	r := reply{isError: answer.Result.IsError, number: answer.Result.StructuredContent.Number, code: answer.Code, data: answer.Data}
 	if answer.Failure != "" {
 		r.failure = errors.New(answer.Failure)
 		r.word, _ = answer.Data[outcomeMember].(map[string]any)

@@ -24,11 +24,11 @@ func (r reply) refusedWith(t *testing.T, code int, state effect.State) {
 	}
 }
 
-// refunded wants a caller to see the answer of an execution, original or replayed.
+// refunded wants a caller to see the answer of an execution of create_refund, original or replayed.
 func (r reply) refunded(t *testing.T, payment string, execution int, replayed bool) {
 	t.Helper()
 	want := fmt.Sprintf("refund %d of %s", execution, payment)
-	if r.failure != nil || r.text != want || r.isError || r.word["outcome"] != "committed" || (r.word["replayed"] == true) != replayed {
+	if r.failure != nil || r.text != want || r.number != execution || r.isError || r.word["outcome"] != "committed" || (r.word["replayed"] == true) != replayed {
 		t.Errorf("the caller sees %+v, want %q, replayed %t", r, want, replayed)
 	}
 }
@@ -137,6 +137,22 @@ func TestLostAnswerIsReplayed(t *testing.T) {
 				r.want(t, loss.name, 1, effect.Committed, 1)
 			})
 		}
+	})
+}
+
+// A client that comes back on another revision is given the answer as that revision has it.
+func TestReplayOnAnotherRevision(t *testing.T) {
+	forEachRevision(t, func(t *testing.T, s sdk, revision string) {
+		r := newRefunds(t, modern, "") // without sessions it is a server for all of them
+		first := s.connect(t, connection{endpoint: r.url, revision: revision})
+		first.call(t.Context(), "create_refund", refund("txn_1")).refunded(t, "txn_1", 1, false)
+		for _, n := range negotiations {
+			if n.asked == n.got {
+				again := s.connect(t, connection{endpoint: r.url, revision: n.got})
+				again.call(t.Context(), "create_refund", refund("txn_1")).refunded(t, "txn_1", 1, true)
+			}
+		}
+		r.want(t, "txn_1", 1, effect.Committed, 1)
 	})
 }
 

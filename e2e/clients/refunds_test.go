@@ -100,24 +100,34 @@ type refundArguments struct {
 	Wait      bool   `json:"wait,omitempty"` // to be released
 }
 
+// created is the structured result of create_refund. Clients check it against the schema that they were told.
+type created struct {
+	Number int `json:"number"`
+}
+
 // create refunds a payment, as often as it is called.
-func (r *refunds) create(_ context.Context, _ *mcp.CallToolRequest, args refundArguments) (*mcp.CallToolResult, any, error) {
+func (r *refunds) create(_ context.Context, _ *mcp.CallToolRequest, args refundArguments) (*mcp.CallToolResult, created, error) {
 	if args.Wait {
 		r.running <- args.PaymentID
 		select {
 		case <-r.release:
 		case <-r.closing:
-			return nil, nil, errors.New("nobody released the refund")
+			return nil, created{}, errors.New("nobody released the refund")
 		}
 	}
-	return r.refund(args.PaymentID), nil, nil
+	n := r.refund(args.PaymentID)
+	return refunded(n, args.PaymentID), created{n}, nil
 }
 
-func (r *refunds) refund(payment string) *mcp.CallToolResult {
+func (r *refunds) refund(payment string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.executed[payment]++
-	return text(fmt.Sprintf("refund %d of %s", r.executed[payment], payment))
+	return r.executed[payment]
+}
+
+func refunded(n int, payment string) *mcp.CallToolResult {
+	return text(fmt.Sprintf("refund %d of %s", n, payment))
 }
 
 // confirm refunds a payment if the user confirms it.
@@ -126,7 +136,7 @@ func (r *refunds) confirm(_ context.Context, q *mcp.CallToolRequest, args refund
 		if answer.Action != "accept" {
 			return text("not refunded: " + answer.Action), nil, nil
 		}
-		return r.refund(args.PaymentID), nil, nil
+		return refunded(r.refund(args.PaymentID), args.PaymentID), nil, nil
 	}
 	return ask("asked about " + args.PaymentID), nil, nil
 }
