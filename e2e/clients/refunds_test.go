@@ -25,8 +25,9 @@ import (
 // refunds is a server whose tools refund payments, and the gateway before it that sees to it that each is refunded once.
 type refunds struct {
 	*server
-	url    string // of the gateway
-	ledger effect.Ledger
+	features *mcp.Server
+	url      string // of the gateway
+	ledger   effect.Ledger
 
 	running chan string   // receives the payment whose refund waits
 	release chan struct{} // lets one that waits go on, or ends a silence
@@ -55,15 +56,16 @@ tool doubt_refund {
 // newRefunds starts a server for the era of a revision, and the gateway with further options.
 func newRefunds(t *testing.T, revision, options string) *refunds {
 	t.Helper()
+	features := mcp.NewServer(&mcp.Implementation{Name: "refunds", Version: "1.0.0"}, nil)
 	r := &refunds{
 		server:   &server{closing: make(chan struct{})},
+		features: features,
 		running:  make(chan string, 16),
 		release:  make(chan struct{}),
 		lost:     make(chan struct{}, 1),
 		executed: make(map[string]int),
 		faults:   make(map[string]fault),
 	}
-	features := mcp.NewServer(&mcp.Implementation{Name: "refunds", Version: "1.0.0"}, nil)
 	mcp.AddTool(features, &mcp.Tool{Name: "create_refund"}, r.create)
 	mcp.AddTool(features, &mcp.Tool{Name: "confirm_refund"}, r.confirm)
 	mcp.AddTool(features, &mcp.Tool{Name: "doubt_refund"}, r.doubt)

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/caddymcp/gateway/effect"
 )
 
@@ -77,6 +80,38 @@ func TestResendAfterRefusal(t *testing.T) {
 					t.Errorf("%d calls reached the server, want 2", n)
 				}
 			})
+		}
+	})
+}
+
+// A refusal of the gateway's own comes before the record: a client that knows an old definition of the tool is refused, and
+// reserves nothing.
+func TestResendAfterOwnRefusal(t *testing.T) {
+	forEachSDK(t, func(t *testing.T, s sdk) {
+		r := newRefunds(t, modern, "param_headers require")
+		c := s.connect(t, connection{endpoint: r.url, revision: modern})
+		mcp.AddTool(r.features, &mcp.Tool{Name: "create_refund", InputSchema: &jsonschema.Schema{
+			Type: "object",
+			Properties: map[string]*jsonschema.Schema{
+				"payment_id": {Type: "string", Extra: map[string]any{"x-mcp-header": "Payment"}},
+			},
+		}}, r.create)
+		s.connect(t, connection{endpoint: r.url, revision: modern}) // it lists the tools, and the gateway learns
+
+		first := c.call(t.Context(), "create_refund", refund("txn_1"))
+		if s.name == "TypeScript" {
+			first.refunded(t, "txn_1", 1, false)
+		} else {
+			if first.code != -32020 {
+				t.Errorf("the caller sees %+v, want code -32020", first)
+			}
+			r.want(t, "txn_1", 0, effect.None, 0)
+			c = s.connect(t, connection{endpoint: r.url, revision: modern})
+			c.call(t.Context(), "create_refund", refund("txn_1")).refunded(t, "txn_1", 1, false)
+		}
+		r.want(t, "txn_1", 1, effect.Committed, 1)
+		if n := len(r.arrivals(http.MethodPost, "tools/call")); n != 1 {
+			t.Errorf("%d calls reached the server, want 1", n)
 		}
 	})
 }
