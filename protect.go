@@ -188,38 +188,47 @@ func digestCaller(secret effect.Secret, r *http.Request, headers []string) []byt
 }
 
 // meet has the call meet the record of its effect. One that repeats a call
-// which is still under way waits for the outcome of that, if it may. It returns
-// when the ledger was last asked, too.
+// which is still under way waits for the outcome of that, if it may; if nobody
+// knows the outcome it is asked for, once. It returns when the ledger was last
+// asked, too.
 func (c *call) meet(command *effect.Call) (change effect.Change, begun time.Time, err error) {
 	ctx := c.request.Context()
-	ask := func() {
-		begun = time.Now()
-		limited, cancel := context.WithTimeout(ctx, reserveTime)
-		defer cancel()
-		change, err = c.h.ledger.Apply(limited, *command)
-	}
-	ask()
-	if err == nil && change.Answer == effect.Unknown && c.rule.reconciler != nil {
-		c.h.reconcile(ctx, c.rule.reconciler, &change.After)
-		ask()
-	}
-	if err != nil || !joins(&change) || c.h.Join == 0 || !c.h.joined.enter() {
-		return change, begun, err
-	}
-	defer c.h.joined.leave()
-	until := time.After(time.Duration(c.h.Join))
+	var over <-chan time.Time // of the wait, once it has begun
+	reconciled := false
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		begun = time.Now()
+		if change, err = c.apply(command); err != nil {
+			return change, begun, err
+		}
+		switch {
+		case change.Answer == effect.Unknown && c.rule.reconciler != nil && !reconciled:
+			c.h.reconcile(ctx, c.rule.reconciler, &change.After)
+			reconciled = true
+			continue
+		case !joins(&change) || c.h.Join == 0:
+			return change, begun, nil
+		case over == nil:
+			if !c.h.joined.enter() {
+				return change, begun, nil
+			}
+			defer c.h.joined.leave()
+			over = time.After(time.Duration(c.h.Join))
+		}
 		select {
 		case <-ctx.Done():
 			return change, begun, ctx.Err()
-		case <-until:
+		case <-over:
 			return change, begun, nil
 		case <-time.After(pause):
 		}
-		if ask(); err != nil || !joins(&change) {
-			return change, begun, err
-		}
 	}
+}
+
+// apply asks the ledger for the reservation of the call.
+func (c *call) apply(command *effect.Call) (effect.Change, error) {
+	ctx, cancel := context.WithTimeout(c.request.Context(), reserveTime)
+	defer cancel()
+	return c.h.ledger.Apply(ctx, *command)
 }
 
 // How long a call that waits for another one pauses until it asks again, which
