@@ -146,14 +146,20 @@ func (l *sharedLedger) close() {
 }
 
 // opened returns the ledger once it is open. Apps are started in any order: a
-// server may have its first request before the ledger is there.
+// server may have its first request before the ledger is there, and one of a
+// configuration that is gone may come when it was closed.
 func (l *sharedLedger) opened(ctx context.Context) (*observedLedger, error) {
 	select {
 	case <-l.ready:
-		return l.ledger, l.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errLedgerReleased
+	}
+	return l.ledger, l.err
 }
 
 // sweepAlways sweeps and counts until it is stopped. To count takes the longer

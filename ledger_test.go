@@ -347,6 +347,10 @@ func TestLedgerAfterItsEnd(t *testing.T) {
 	s.awaitClosed(t)
 	shared.acquire()()
 	s.stillOpen(t) // it is not closed twice
+	if _, err := shared.Apply(t.Context(), testCall(effect.NewKey("", "1"))); !errors.Is(err, errLedgerReleased) {
+		t.Errorf("got %v", err)
+	}
+	giveUp(shared, shared.acquire(), testCall(effect.NewKey("", "1"))) // and nobody tries on
 }
 
 // A server may have a request before the ledger is open, which waits for it.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,15 +131,15 @@ func (r *reservation) persist(c effect.Command, until time.Time) {
 	_, _ = persist(r.ledger, c, until)
 }
 
-// persist applies a command, again and again until the ledger answers or the
-// time is over.
+// persist applies a command, again and again until the ledger answers, has ended
+// or the time is over.
 func persist(l ledger, c effect.Command, until time.Time) (effect.Change, error) {
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	for {
 		change, err := l.Apply(ctx, c)
-		if err == nil {
-			return change, nil
+		if err == nil || errors.Is(err, errLedgerReleased) {
+			return change, err
 		}
 		select {
 		case <-ctx.Done():
@@ -166,9 +167,10 @@ func giveUp(l ledger, release func(), c effect.Call) {
 	defer givenUp.leave()
 	until := time.Now().Add(giveUpTime)
 	change, err := persist(l, c, until)
-	if err != nil || change.Answer != effect.Forward {
+	if err != nil || change.After.Token != c.Token {
 		return
 	}
+	// It may be ambiguous by now: that nothing was forwarded settles that, too.
 	_, _ = persist(l, effect.Withdrawal{Reservation: change.After.Reservation()}, until)
 }
 
