@@ -110,6 +110,9 @@ func in(t *testing.T, name string, test func(t *testing.T, l *flaky)) {
 	})
 }
 
+// between keeps what a test does from falling on the very moment of a retry.
+const between = retryTime / 2
+
 func TestLease(t *testing.T) {
 	in(t, "is renewed as long as the call lasts", func(t *testing.T, l *flaky) {
 		r := l.reserve(t)
@@ -127,7 +130,7 @@ func TestLease(t *testing.T) {
 		r := l.reserve(t)
 		time.Sleep(5 * time.Second)
 		l.never(errFlaky)
-		time.Sleep(24 * time.Second)
+		time.Sleep(24*time.Second - between)
 		if !r.late() {
 			t.Error("not late")
 		}
@@ -179,7 +182,7 @@ func TestOutcomeOnRecord(t *testing.T) {
 		if r.record(testOutcome(r.Reservation, "committed")) {
 			t.Error("said to be recorded")
 		}
-		time.Sleep(lease - 2*time.Second)
+		time.Sleep(lease - 2*time.Second - between)
 		l.want(t, effect.Executing, 1)
 		l.never(nil)
 		time.Sleep(retryTime)
@@ -203,7 +206,7 @@ func TestOutcomeOnRecord(t *testing.T) {
 		r := l.reserve(t)
 		l.never(errFlaky)
 		r.record(testOutcome(r.Reservation, "committed"))
-		time.Sleep(lease)
+		time.Sleep(lease + between)
 		l.never(nil)
 		time.Sleep(lease)
 		l.want(t, effect.Ambiguous, 0)
