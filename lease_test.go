@@ -144,6 +144,7 @@ func briefCall(t *testing.T, s *incaddy.Site, tool, uri string) (status int, bod
 	r.Header = http.Header{
 		"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
 		"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {tool},
+		"X-Large": {strings.Repeat("x", 16<<10)}, // a head that is written before the body is read
 	}
 	response, err := incaddy.Client(t, false).Do(r)
 	if err != nil {
@@ -364,6 +365,9 @@ func TestLateConnection(t *testing.T) {
 			close(open)
 			a := <-answered
 			others.Wait()
+			for n := 1; !c.shared && n <= up.Connections(); n++ {
+				up.AwaitEnd(n) // or what was written may not have been read yet
+			}
 
 			arrived := up.Count("n=late") > 0 || c.shared && len(up.Requests()) > 0
 			records, err := l.List(t.Context(), effect.Filter{Limit: 2})

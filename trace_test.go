@@ -439,3 +439,36 @@ func TestBodyIsReadByTwo(t *testing.T) {
 		}
 	}
 }
+
+// A connection that comes too late is closed if it is nobody else's: net/http
+// may be about to write to it.
+func TestLateConnectionIsClosed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		asks   int // two are of an HTTP/2 connection without TLS
+		closed bool
+	}{
+		{"HTTP/1", 1, true},
+		{"HTTP/2", 2, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := newTraced(t)
+			tr.late = func() bool { return true }
+			for range c.asks {
+				tr.get()
+			}
+			if closed := tr.got(t); closed != c.closed {
+				t.Errorf("closed: %v", closed)
+			}
+			if unused := tr.unused.Load() > 0; unused != c.closed || tr.unsure.Load() == c.closed {
+				t.Errorf("proven to be unused: %v, unsure: %v", unused, tr.unsure.Load())
+			}
+			if err := context.Cause(tr.ctx); !errors.Is(err, errLate) {
+				t.Errorf("the request goes on: %v", err)
+			}
+			if _, err := tr.body.Read(make([]byte, 1)); !errors.Is(err, errLate) {
+				t.Errorf("the body can be read: %v", err)
+			}
+		})
+	}
+}

@@ -137,6 +137,19 @@ func TestJoinIsBounded(t *testing.T) {
 				}
 			}
 			p.wantState(t, effect.Committed, 1)
+			if c.name == "the time" {
+				return
+			}
+
+			// There is room again.
+			next := message{args: `{"payment_id":"txn_2"}`}
+			go func() { answers <- call(t, p.Site, next) }()
+			up.AwaitRequest(before + 2)
+			waited := make(chan answer)
+			go func() { waited <- call(t, p.Site, next) }()
+			go func() { speak <- struct{}{} }()
+			(<-waited).replays(t, "1")
+			<-answers
 		})
 	}
 }
