@@ -26,6 +26,8 @@ import (
 )
 
 func init() {
+	caddy.RegisterModule(&tappedSpy{})
+	caddy.RegisterModule(&tappedSQLite{})
 	caddy.RegisterModule(&brief{})
 	httpcaddyfile.RegisterHandlerDirective("brief", func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		b := new(brief)
@@ -34,7 +36,7 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("brief", httpcaddyfile.Before, "reverse_proxy")
 }
 
-// brief is the handler with another lease, and with a tap at its ledger.
+// brief is the handler with another lease.
 type brief struct{ Handler }
 
 func (*brief) CaddyModule() caddy.ModuleInfo {
@@ -42,12 +44,31 @@ func (*brief) CaddyModule() caddy.ModuleInfo {
 }
 
 func (b *brief) Provision(ctx caddy.Context) error {
-	if err := b.Handler.Provision(ctx); err != nil {
-		return err
-	}
-	tapped.ledger = b.ledger
-	b.ledger, b.lease = tapped, tapped.lease
-	return nil
+	err := b.Handler.Provision(ctx)
+	b.lease = tapped.lease
+	return err
+}
+
+// tappedSpy is a store in memory, and tappedSQLite one in a file, with a tap.
+type (
+	tappedSpy    struct{ spyLedger }
+	tappedSQLite struct{ SQLiteLedger }
+)
+
+func (*tappedSpy) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "mcp_gateway.ledgers.tapped_spy", New: func() caddy.Module { return new(tappedSpy) }}
+}
+
+func (*tappedSQLite) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "mcp_gateway.ledgers.tapped_sqlite", New: func() caddy.Module { return new(tappedSQLite) }}
+}
+
+func (s *tappedSpy) Open(ctx context.Context, onBatch func(int)) (effect.Ledger, error) {
+	return tapped.at(s.spyLedger.Open(ctx, onBatch))
+}
+
+func (s *tappedSQLite) Open(ctx context.Context, onBatch func(int)) (effect.Ledger, error) {
+	return tapped.at(s.SQLiteLedger.Open(ctx, onBatch))
 }
 
 // tapped is the tap of the test that runs.
@@ -55,7 +76,7 @@ var tapped *tap
 
 // tap is a ledger between the handler and its own.
 type tap struct {
-	ledger
+	effect.Ledger
 	lease time.Duration
 	deaf  bool // renewals fail
 
@@ -72,12 +93,18 @@ func newTap(lease time.Duration, deaf bool) *tap {
 	return l
 }
 
+// at puts the tap at a ledger.
+func (l *tap) at(ledger effect.Ledger, err error) (effect.Ledger, error) {
+	l.Ledger = ledger
+	return l, err
+}
+
 func (l *tap) Apply(ctx context.Context, c effect.Command) (change effect.Change, err error) {
 	_, renewal := c.(effect.Renewal)
 	if renewal && l.deaf {
 		err = errors.New("the ledger does not answer")
 	} else {
-		change, err = l.ledger.Apply(ctx, c)
+		change, err = l.Ledger.Apply(ctx, c)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +215,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	spy := newSpy(t, "renewed")
 	speak := make(chan struct{})
 	up := brokenup.TCP(t, waiting(speak, happened))
-	s := incaddy.Run(t, briefly("spy renewed", "", "reverse_proxy "+up.Addr()))
+	s := incaddy.Run(t, briefly("tapped_spy renewed", "", "reverse_proxy "+up.Addr()))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -231,7 +258,7 @@ func TestLeaseThatRanOut(t *testing.T) {
 			spy := newSpy(t, "ran out")
 			speak := make(chan struct{})
 			up := brokenup.TCP(t, waiting(speak, c.reply))
-			s := incaddy.Run(t, briefly(`spy "ran out"`, "settle_after 1us", "reverse_proxy "+up.Addr()))
+			s := incaddy.Run(t, briefly(`tapped_spy "ran out"`, "settle_after 1us", "reverse_proxy "+up.Addr()))
 			first := make(chan string)
 			go func() {
 				_, body := briefCall(t, s, "create_refund", "/mcp?n=1")
@@ -345,7 +372,7 @@ func TestLateConnection(t *testing.T) {
 			l := newTap(30*time.Millisecond, true)
 			open := make(chan struct{})
 			up, proxy := c.start(t, open)
-			s := incaddy.Run(t, briefly(fmt.Sprintf("sqlite %q", filepath.Join(t.TempDir(), "effects.db")), "", proxy))
+			s := incaddy.Run(t, briefly(fmt.Sprintf("tapped_sqlite %q", filepath.Join(t.TempDir(), "effects.db")), "", proxy))
 			var others sync.WaitGroup
 			if c.queued {
 				others.Go(func() { briefCall(t, s, "list_refunds", "/mcp?n=other") })
@@ -411,7 +438,7 @@ func TestJoinedCallIsReconciled(t *testing.T) {
 				<-speak
 			})
 			books := brokenup.TCP(t, brokenup.Answer(brokenup.Reply{Body: c.word}))
-			cfg := briefly(fmt.Sprintf("sqlite %q", filepath.Join(t.TempDir(), "effects.db")), "join 1h", "reverse_proxy "+up.Addr())
+			cfg := briefly(fmt.Sprintf("tapped_sqlite %q", filepath.Join(t.TempDir(), "effects.db")), "join 1h", "reverse_proxy "+up.Addr())
 			cfg.Site = strings.Replace(cfg.Site, "effect refund", "reconcile http://"+books.Addr()+"/\neffect refund", 1)
 			s := incaddy.Run(t, cfg)
 			var calls sync.WaitGroup

@@ -12,10 +12,9 @@ import (
 	"github.com/caddymcp/gateway/internal/brokenup/incaddy"
 )
 
-// joined sends a call whose upstream waits for speak, and then the same call
-// again, and returns the answers to both. The second is sent when the first is
-// at the upstream.
-func (p *protected) joined(t *testing.T, up *brokenup.Upstream, speak chan struct{}) (first, second answer) {
+// joined sends a call whose upstream waits for speak, and when it is there the
+// same call again, to which it returns the answer.
+func (p *protected) joined(t *testing.T, up *brokenup.Upstream, speak chan struct{}) answer {
 	t.Helper()
 	answers := [2]chan answer{make(chan answer, 1), make(chan answer, 1)}
 	for i := range answers {
@@ -23,7 +22,8 @@ func (p *protected) joined(t *testing.T, up *brokenup.Upstream, speak chan struc
 		up.AwaitRequest(1)
 	}
 	close(speak)
-	return <-answers[0], <-answers[1]
+	<-answers[0]
+	return <-answers[1]
 }
 
 // A call that waits for the same one gets its answer, or what became of it.
@@ -62,7 +62,7 @@ func TestJoin(t *testing.T) {
 				tool = fmt.Sprintf("tool create_refund {\neffect refund {http.mcp.args.payment_id}\nreconcile http://%s/\n}\n", books.Addr())
 			}
 			p := protect(t, tool+"join 1m\nsettle_after 1us", proxy(up.Addr()))
-			_, second := p.joined(t, up, speak)
+			second := p.joined(t, up, speak)
 			if c.code == 0 {
 				second.replays(t, "1")
 			} else if data := second.refusedWith(t, c.code); data["state"] != c.state.String() {
@@ -95,7 +95,7 @@ func TestJoinOfAFailure(t *testing.T) {
 		c.Reply(reply.For(r))
 	})
 	p := protect(t, refundTool+"join 1m", proxy(up.Addr(), transport("keepalive off")))
-	_, second := p.joined(t, up, speak)
+	second := p.joined(t, up, speak)
 	committed.check(t, p.Site, second)
 	p.wantState(t, effect.Committed, 2)
 }
