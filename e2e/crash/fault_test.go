@@ -139,10 +139,16 @@ func (f *faults) note(c effect.Command, err error) {
 }
 
 // await waits until something was applied, or has failed.
-func (f *faults) await(what string) {
+func (f *faults) await(t *testing.T, what string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	defer time.AfterFunc(patience, f.changed.Broadcast).Stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for !strings.Contains(strings.Join(f.met, ",")+",", what+",") {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s, but %v", what, f.met)
+		}
 		f.changed.Wait()
 	}
 }
@@ -261,7 +267,7 @@ func TestReservationFault(t *testing.T) {
 			injected.inject(effect.Call{}, 1, c.fault)
 			lost := newCall("txn", answers)
 			s.wantNotReserved(t, lost, s.call(t, lost))
-			injected.await("Withdrawal")
+			injected.await(t, "Withdrawal")
 			s.wantState(t, effect.Failed)
 			s.wantPasses(t)
 		})
@@ -279,7 +285,7 @@ func TestReservationFault(t *testing.T) {
 		<-stalls
 		leave()
 		<-left
-		injected.await("Withdrawal")
+		injected.await(t, "Withdrawal")
 		if s.up.has(lost.serial) {
 			t.Error("the call was forwarded")
 		}
@@ -292,7 +298,7 @@ func TestReservationFault(t *testing.T) {
 		lost := newCall("txn", answers)
 		s.wantNotReserved(t, lost, s.call(t, lost))
 		injected.later(time.Minute)
-		injected.await("Withdrawal")
+		injected.await(t, "Withdrawal")
 		s.wantState(t, effect.Failed)
 		s.wantPasses(t)
 	})
@@ -323,7 +329,7 @@ func TestOutcomeFault(t *testing.T) {
 				if c.fault.stall != nil {
 					close(c.fault.stall)
 				}
-				injected.await("Outcome")
+				injected.await(t, "Outcome")
 				s.wantState(t, effect.Committed)
 				s.wantReplay(t, first.serial)
 				s.wantOneExecution(t)
@@ -343,7 +349,7 @@ func TestOutcomeFault(t *testing.T) {
 			t.Errorf("answered %s", &a)
 		}
 		injected.heal()
-		injected.await("Outcome") // late, and better than nothing
+		injected.await(t, "Outcome") // late, and better than nothing
 		s.wantReplay(t, first.serial)
 		s.wantOneExecution(t)
 	})
@@ -372,9 +378,9 @@ func TestFullDisk(t *testing.T) {
 		d.fill(true)
 		lost := newCall("txn", answers)
 		s.wantNotReserved(t, lost, s.call(t, lost))
-		injected.await("Call failed")
+		injected.await(t, "Call failed")
 		d.fill(false)
-		injected.await("Withdrawal")
+		injected.await(t, "Withdrawal")
 		s.wantPasses(t)
 	})
 	t.Run("during the call", func(t *testing.T) {
@@ -390,7 +396,7 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("answered %s", &a)
 		}
 		d.fill(false)
-		injected.await("Outcome")
+		injected.await(t, "Outcome")
 		s.wantReplay(t, first.serial)
 		s.wantOneExecution(t)
 	})
