@@ -228,7 +228,7 @@ func (h *Handler) unmarshalOption(d *caddyfile.Dispenser, option string) error {
 		}
 		return nil
 	case "caller":
-		return listOption(d, &h.Caller, func(name string) error { return checkHeaderName(option, name) })
+		return listOption(d, &h.Caller, checkCaller)
 	case "max_learned":
 		return sizeOption(d, &h.MaxLearned)
 	case "max_held":

@@ -133,6 +133,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"replay 1KiB off", "replay needs a size"},
 		{"replay 1KiB 0s", "replay is 0s"},
 		{"replay 0", "replay is 0: it must be a positive number of bytes"},
+		{"caller X-User host", "caller: host is the same for all callers of a site"},
 		{"join 1s\njoin 2s", "join is given twice"},
 		{"deny", "deny needs at least one value"},
 		{"deny a*b", `denied tool pattern "a*b": a star may stand only at the end`},

@@ -56,7 +56,7 @@ func (h *Handler) Validate() error {
 		}
 	}
 	for _, name := range h.Caller {
-		if err := checkHeaderName("caller", name); err != nil {
+		if err := checkCaller(name); err != nil {
 			return err
 		}
 	}
@@ -135,6 +135,15 @@ func checkRevision(name string) error {
 		known = append(known, r.Name)
 	}
 	return fmt.Errorf("revision %q is not known: the known ones are %v", name, known)
+}
+
+// checkCaller wants a header that a request can be told by: Host is none among
+// the fields that a handler sees.
+func checkCaller(name string) error {
+	if strings.EqualFold(name, "Host") {
+		return fmt.Errorf("caller: %s is the same for all callers of a site, and no header of a request here: use principal with {http.request.host}", name)
+	}
+	return checkHeaderName("caller", name)
 }
 
 func checkHeaderName(option, name string) error {
