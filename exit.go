@@ -64,8 +64,8 @@ func (c *openCount) await() (n int, none <-chan struct{}) {
 }
 
 // awaitLedgers waits until nobody uses a ledger any more. Caddy itself waits for
-// the connections of its last configuration alone: not for what goes on after a
-// reload or a response, nor over HTTP/2 for a call whose client is gone.
+// connections alone: not for what goes on after a response, nor over HTTP/2 for a
+// call whose client is gone.
 func awaitLedgers() {
 	open, closed := openLedgers.await()
 	if open == 0 {

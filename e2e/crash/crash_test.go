@@ -52,6 +52,7 @@ type place struct {
 	ledger  string
 	options string // lines of mcp_gateway's block
 	global  string // lines of the global block
+	admin   string // the address of the admin endpoint, or off
 }
 
 // newPlace makes a folder whose name is short enough for sockets, in another one
@@ -63,7 +64,7 @@ func newPlace(t testing.TB, parent string) *place {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return &place{dir: dir, ledger: filepath.Join(dir, "effects.db")}
+	return &place{dir: dir, ledger: filepath.Join(dir, "effects.db"), admin: "off"}
 }
 
 func (p *place) upstream() string { return filepath.Join(p.dir, "up.sock") }
@@ -72,7 +73,7 @@ func (p *place) upstream() string { return filepath.Join(p.dir, "up.sock") }
 // upstream that nobody listens for.
 func (p *place) caddyfile(socket string) string {
 	return fmt.Sprintf(`{
-	admin off
+	admin %[7]s
 	auto_https off
 	persist_config off
 	storage file_system %[1]s
@@ -97,7 +98,7 @@ http:// {
 	reverse_proxy @refused unix/%[1]s/none.sock
 	reverse_proxy unix/%[6]s
 }
-`, p.dir, p.ledger, socket, p.options, p.global, p.upstream())
+`, p.dir, p.ledger, socket, p.options, p.global, p.upstream(), p.admin)
 }
 
 // process is a Caddy.
@@ -145,7 +146,7 @@ func (p *place) launch(t testing.TB, name string) *process {
 		t.Fatal(err)
 	}
 	go c.listen(bufio.NewScanner(out))
-	c.client = c.newClient(false)
+	c.client = newClient(c.socket, false)
 	t.Cleanup(func() {
 		c.kill()
 		if c.races > 0 {
@@ -155,12 +156,13 @@ func (p *place) launch(t testing.TB, name string) *process {
 	return c
 }
 
-func (c *process) newClient(http2 bool) *http.Client {
+// newClient returns a client of a server that listens on a socket.
+func newClient(socket string, http2 bool) *http.Client {
 	transport := &http.Transport{
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 16,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", c.socket)
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 		Protocols: new(http.Protocols),
 	}

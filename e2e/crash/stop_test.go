@@ -4,6 +4,9 @@ package crash
 
 import (
 	"context"
+	"net/http"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +53,34 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// So do the calls of an earlier configuration.
+func TestStopAfterReload(t *testing.T) {
+	p := newPlace(t, "")
+	admin := filepath.Join(p.dir, "admin.sock")
+	p.admin = "unix/" + admin
+	up := serve(t, p)
+	caddy := p.start(t)
+	told := make(chan answer)
+	go func() { told <- newCall("earlier", waits).to(caddy) }()
+	<-up.arrived
+	p.options = "drain 59s"
+	client := newClient(admin, false)
+	defer client.CloseIdleConnections()
+	response, err := client.Post("http://127.0.0.1/load", "text/caddyfile", strings.NewReader(p.caddyfile(caddy.socket)))
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatal(response, err)
+	}
+	response.Body.Close()
+	caddy.terminate(t)
+	caddy.refuses(t)
+	close(up.speak)
+	if a := <-told; a.committed() == "" {
+		t.Errorf("answered %s", &a)
+	}
+	caddy.exited(t)
+	p.wantState(t, "earlier", effect.Committed)
+}
+
 // wantState wants the refund of a payment to be on record with a state.
 func (p *place) wantState(t testing.TB, payment string, s effect.State) {
 	t.Helper()
@@ -69,7 +100,7 @@ func TestStopWithoutConnection(t *testing.T) {
 	caddy := p.start(t)
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan struct{})
-	client := caddy.newClient(true)
+	client := newClient(caddy.socket, true)
 	go func() {
 		defer close(left)
 		newCall("left", waits).send(ctx, client, "http://caddy/mcp")
