@@ -86,6 +86,7 @@ CREATE INDEX receipts_record ON receipts (record);
 var (
 	errNotSQLite = errors.New("the file is no SQLite database: name another path, or move the file away")
 	errForeign   = errors.New("the file is a database of another application: name another path")
+	errLost      = errors.New("the file is missing or empty, but not its log, with the extension -wal: effects on record are lost; bring back the file that belongs to the log, or move the log away to begin anew")
 )
 
 // prepare makes the file and its folder, for the user alone, and looks whether
@@ -107,6 +108,9 @@ func prepare(path, vfs string) (string, error) {
 	}
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return "", err
+	}
+	if isLost(path) {
+		return "", errLost
 	}
 	// The index of the log, too, is made by SQLite for all to read.
 	for _, file := range []string{path, path + "-shm"} {
@@ -145,6 +149,17 @@ func makeFolder(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// isLost reports whether there is a log, but nothing that it is the log of:
+// SQLite would delete it, and begin anew. A file is never empty any more when its
+// log is made, so while others make them the log is to be looked at first.
+func isLost(path string) bool {
+	if wal, err := os.Stat(path + "-wal"); err != nil || wal.Size() == 0 {
+		return false
+	}
+	file, err := os.Stat(path)
+	return errors.Is(err, os.ErrNotExist) || err == nil && file.Size() == 0
 }
 
 // inspect refuses a file that by its header is none of ours: already to open

@@ -98,6 +98,52 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 }
 
+// A log without its file was that of a ledger. It is refused, and the log stays
+// for whoever can bring back the file.
+func TestLogWithoutItsFile(t *testing.T) {
+	for name, lose := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"empty":   func(path string) error { return os.Truncate(path, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ledger.db")
+			l := open(t, path)
+			if _, err := l.Apply(t.Context(), newCall("x")); err != nil {
+				t.Fatal(err)
+			}
+			log, err := os.ReadFile(path + "-wal") // as it is left when the process is killed
+			if err != nil || len(log) == 0 {
+				t.Fatalf("%d bytes, %v", len(log), err)
+			}
+			shut(t, l)
+			file, _ := os.ReadFile(path)
+			write(t, path+"-wal", log)
+			if err := lose(path); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // a second start is no other
+				l, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+				if err == nil {
+					shut(t, l)
+					t.Fatal("it is opened")
+				}
+				if !strings.Contains(err.Error(), "effects on record are lost; bring back the file") {
+					t.Errorf("got %q", err)
+				}
+			}
+			if after, _ := os.ReadFile(path + "-wal"); !bytes.Equal(log, after) {
+				t.Error("the log is changed")
+			}
+			write(t, path, file)
+			l = open(t, path)
+			defer shut(t, l)
+			if record, _, err := l.Load(t.Context(), newCall("x").Key); err != nil || record.State != effect.Executing {
+				t.Errorf("%s, %v", record.State, err)
+			}
+		})
+	}
+}
+
 // Where the making of a file was interrupted, only what SQLite finds counts.
 func TestForeignFileWithAJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
