@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -154,4 +155,34 @@ func TestLedgerThatCannotBeOpened(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "unmounted")); !os.IsNotExist(err) {
 		t.Errorf("a folder was made: %v", err)
 	}
+}
+
+// A file that another process has locked does not keep Caddy from being told
+// anything for ever.
+func TestLedgerThatIsLocked(t *testing.T) {
+	s := &SQLiteLedger{path: filepath.Join(t.TempDir(), "effects.db"), patience: 100 * time.Millisecond}
+	ledger, err := (&SQLiteLedger{path: s.path}).Open(t.Context(), func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ledger.Close() }()
+	other, err := sqlite3.Open(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if err := other.Exec("BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Open(t.Context(), func(int) {}); err == nil || err.Error() != "opening the ledger "+s.path+": another process keeps the file locked: end it, or what it does with the file" {
+		t.Errorf("got %v", err)
+	}
+	if err := other.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Open(t.Context(), func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
 }

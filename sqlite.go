@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,8 +27,13 @@ type SQLiteLedger struct {
 	// `mcp_gateway/effects.db` under Caddy's data directory.
 	Path string `json:"path,omitempty"`
 
-	path string // absolute
+	path     string        // absolute
+	patience time.Duration // openTime, but for tests
 }
+
+// openTime is for how long it is tried to open a file that another process has
+// locked. Until it is open nothing else can be loaded, nor Caddy be stopped.
+const openTime = 30 * time.Second
 
 // CaddyModule returns the Caddy module information.
 func (*SQLiteLedger) CaddyModule() caddy.ModuleInfo {
@@ -64,6 +70,8 @@ func (s *SQLiteLedger) Open(ctx context.Context, onBatch func(size int)) (effect
 			return nil, fmt.Errorf("opening the ledger %s: %w", s.path, err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(s.patience, openTime))
+	defer cancel()
 	ledger, err := sqlite.Open(ctx, s.path, sqlite.Options{OnBatch: func(size int, _ time.Duration) { onBatch(size) }})
 	if err != nil {
 		return nil, err

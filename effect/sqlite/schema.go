@@ -86,6 +86,7 @@ CREATE INDEX receipts_record ON receipts (record);
 var (
 	errNotSQLite = errors.New("the file is no SQLite database: name another path, or move the file away")
 	errForeign   = errors.New("the file is a database of another application: name another path")
+	errLocked    = errors.New("another process keeps the file locked: end it, or what it does with the file")
 	errLost      = errors.New("the file is missing or empty, but not its log, with the extension -wal: effects on record are lost; bring back the file that belongs to the log, or move the log away to begin anew")
 )
 

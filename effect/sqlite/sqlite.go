@@ -73,7 +73,8 @@ type request struct {
 }
 
 // Open opens the ledger in a file, which it makes if there is none, with its
-// folder. The context is for the opening alone.
+// folder. The context is for the opening alone, which waits as long for another
+// process that has locked the file.
 func Open(ctx context.Context, path string, o Options) (*Ledger, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -87,8 +88,11 @@ func Open(ctx context.Context, path string, o Options) (*Ledger, error) {
 		closing: make(chan struct{}), finished: make(chan struct{}),
 	}
 	if err := l.open(ctx, path); err != nil {
-		if errors.Is(err, sqlite3.NOTADB) {
+		switch {
+		case errors.Is(err, sqlite3.NOTADB):
 			err = errNotSQLite
+		case isBusy(err):
+			err = errLocked
 		}
 		_ = l.closeConns()
 		return nil, fmt.Errorf("opening the ledger %s: %w", path, err)
