@@ -201,8 +201,8 @@ func (c *call) meet(command *effect.Call) (change effect.Change, begun time.Time
 			return change, begun, err
 		}
 		switch {
-		case change.Answer == effect.Unknown && c.rule.reconciler != nil && !reconciled:
-			c.h.reconcile(ctx, c.rule.reconciler, &change.After)
+		case change.Answer == effect.Unknown && c.h.reconcilerOf(&change.After) != nil && !reconciled:
+			c.h.reconcile(ctx, c.h.reconcilerOf(&change.After), &change.After)
 			reconciled = true
 			continue
 		case !joins(&change) || c.h.Join == 0:

@@ -205,6 +205,13 @@ type reconciling struct {
 	running map[effect.Key]chan struct{} // closed when the answer is on record
 }
 
+// reconcilerOf returns whom to ask about a record, nil for nobody. Only who knows
+// of the tool that was called can say what became of it: one that shares its key
+// may be looked up elsewhere, where the effect could never be found.
+func (h *Handler) reconcilerOf(record *effect.Record) *reconciler {
+	return h.tools.find(record.Tool).reconciler
+}
+
 // reconcile asks about an ambiguous record and puts the answer on record, or
 // waits for somebody else who does.
 func (h *Handler) reconcile(ctx context.Context, r *reconciler, record *effect.Record) {
@@ -287,7 +294,7 @@ func (h *Handler) reconcileAlways(ctx context.Context) {
 		planned := make(map[effect.Key]plan, len(plans))
 		for i := range records {
 			record := &records[i]
-			r := h.tools.find(record.Tool).reconciler
+			r := h.reconcilerOf(record)
 			if record.Key.Namespace != h.Namespace || r == nil {
 				continue
 			}
