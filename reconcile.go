@@ -117,8 +117,8 @@ func newReconciler(r *Reconcile) (*reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reconcile: replacing placeholders of %q: %w", r.URL, err)
 	}
-	if err := checkURL(address); err != nil {
-		return nil, err
+	if checkURL(address) != nil { // which names what may be a secret
+		return nil, fmt.Errorf("reconcile: %q is no http or https URL once its placeholders are replaced", r.URL)
 	}
 	u, _ := url.Parse(address)
 	header := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/plain"}}
@@ -163,10 +163,10 @@ func (r *reconciler) ask(ctx context.Context, record *effect.Record) (word strin
 	if err != nil {
 		return wordUnknown, err
 	}
-	request.Header = r.header
+	request.Header, request.Host = r.header, r.header.Get("Host")
 	response, err := r.client.Do(request)
 	if err != nil {
-		return wordUnknown, err
+		return wordUnknown, errors.Unwrap(err) // without the URL, in which there may be a secret
 	}
 	defer response.Body.Close() //nolint:errcheck // nothing is left to do with it
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxReconcileAnswer+1))

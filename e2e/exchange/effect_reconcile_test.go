@@ -9,6 +9,7 @@ import (
 
 	"github.com/caddymcp/gateway/effect"
 	"github.com/caddymcp/gateway/internal/brokenup"
+	"github.com/caddymcp/gateway/internal/brokenup/incaddy"
 )
 
 // reconciled is the block of a tool of which somebody can be asked.
@@ -35,5 +36,32 @@ func TestReconcileAsksForTheToolOnRecord(t *testing.T) {
 	}
 	if n := deliveries(others); n != 0 {
 		t.Errorf("the books of the other tool were asked %d times", n)
+	}
+}
+
+// Secrets in the URL or the headers of a reconciler are not logged, and a Host
+// that is configured is the one that it sees.
+func TestReconcileRequest(t *testing.T) {
+	t.Setenv("BOOKS_TOKEN", "s3cret")
+	up := brokenup.TCP(t, brokenup.ReadThenClose)
+	books := brokenup.TCP(t, brokenup.ReadThenClose)
+	p := protect(t, reconciled("create_refund", "http://"+books.Addr()+"/lookup?token={env.BOOKS_TOKEN}",
+		"reconcile_header Authorization \"Bearer {env.BOOKS_TOKEN}\"", "reconcile_header Host books.internal"), proxy(up.Addr()))
+	call(t, p.Site, refund())
+	call(t, p.Site, refund()).refusedWith(t, effect.CodeAmbiguous)
+	e := p.Log.Await(t, "that there was no answer", func(e *incaddy.Entry) bool { return strings.Contains(e.Message, "no usable answer") })
+	if strings.Contains(e.Line, "s3cret") {
+		t.Errorf("logged is %s", e.Line)
+	}
+	if got := string(books.Received()); !strings.Contains(got, "Authorization: Bearer s3cret\r\n") || !strings.Contains(got, "Host: books.internal\r\n") {
+		t.Errorf("it got %s", got)
+	}
+}
+
+func TestReconcileURLThatIsNone(t *testing.T) {
+	t.Setenv("BOOKS", "ftp://ann:s3cret@books")
+	err := incaddy.Refused(t, site(reconciled("create_refund", "{env.BOOKS}"), "respond 200"))
+	if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), `reconcile: "{env.BOOKS}" is no http or https URL`) {
+		t.Errorf("got %v", err)
 	}
 }
