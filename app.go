@@ -44,6 +44,7 @@ type App struct {
 	store  LedgerStore
 	shared *sharedLedger
 	uses   []ledgerUse
+	tasks  []func() // that begin with the configuration
 }
 
 // ledgerUse is what one handler says of its tools.
@@ -107,6 +108,10 @@ func (a *App) use(namespace string, protected, bare []string) error {
 	return nil
 }
 
+// whenStarted begins a task once the configuration is started and the ledger is
+// open. One that is only provisioned must leave no trace in it.
+func (a *App) whenStarted(task func()) { a.tasks = append(a.tasks, task) }
+
 // ledger is where the effects are on record. It can be used once the
 // configuration is started.
 func (a *App) ledger() *sharedLedger { return a.shared }
@@ -123,6 +128,9 @@ func (a *App) Start() error {
 	noteGrace(a.ctx)
 	running.add(a)
 	a.report()
+	for _, task := range a.tasks {
+		go task()
+	}
 	return nil
 }
 

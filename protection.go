@@ -221,7 +221,7 @@ func (h *Handler) provisionEffects(ctx caddy.Context) error {
 		reconciles = true
 	}
 	if reconciles {
-		go h.reconcileAlways(ctx)
+		app.(*App).whenStarted(func() { h.reconcileAlways(ctx) })
 	}
 	return nil
 }
