@@ -65,3 +65,19 @@ func TestReconcileURLThatIsNone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What is ambiguous when a configuration starts is asked about without a call.
+func TestReconcileInTheBackground(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.ReadThenClose)
+	p := protect(t, refundTool, proxy(up.Addr()))
+	call(t, p.Site, refund())
+	p.Stop(t)
+	books := brokenup.TCP(t, word("committed"))
+	p.Site = runProtected(t, p.path, reconciled("create_refund", "http://"+books.Addr()+"/"), proxy(up.Addr()))
+	books.AwaitRequest(1)
+	p.Log.Await(t, "that it is resolved", func(e *incaddy.Entry) bool { return strings.Contains(e.Message, "not ambiguous") })
+	p.wantState(t, effect.Committed, 1)
+	if _, receipts := p.record(t); receipts[len(receipts)-1].Who != "reconcile "+books.Addr() {
+		t.Errorf("the receipts are %+v", receipts)
+	}
+}
