@@ -100,9 +100,9 @@ func (a *App) use(namespace string, protected, bare []string) error {
 	}
 	if slices.ContainsFunc(a.uses, func(u ledgerUse) bool { return u.namespace == namespace }) {
 		if namespace == "" {
-			return fmt.Errorf("two handlers protect tools and have no namespace, and each would take the effects of the other for its own: give each a namespace, of which one may be empty")
+			return fmt.Errorf("two handlers protect tools and have no namespace, %s", oneOfTwo)
 		}
-		return fmt.Errorf("two handlers protect tools in namespace %q, and each would take the effects of the other for its own: give each a namespace of its own", namespace)
+		return fmt.Errorf("two handlers protect tools in namespace %q, %s", namespace, oneOfTwo)
 	}
 	a.uses = append(a.uses, ledgerUse{namespace, protected, bare})
 	return nil
@@ -111,6 +111,10 @@ func (a *App) use(namespace string, protected, bare []string) error {
 // whenStarted begins a task once the configuration is started and the ledger is
 // open. One that is only provisioned must leave no trace in it.
 func (a *App) whenStarted(task func()) { a.tasks = append(a.tasks, task) }
+
+// oneOfTwo says what to do about two handlers in one namespace. They may be two by
+// mistake: to give each its own is not always the answer.
+const oneOfTwo = "and each would take the effects of the other for its own: give each a namespace of its own if they lead to different servers. If they lead to the same one, as those of a site on two ports do, that would let one call be made twice: serve it on one port"
 
 // ledger is where the effects are on record. It can be used once the
 // configuration is started.

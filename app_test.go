@@ -56,7 +56,7 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	cfg.Site, cfg.Also = protecting("payments"), "http://127.0.0.1:0 {\n"+protecting("payments")+"\n}"
-	if err := incaddy.Refused(t, cfg); !strings.Contains(err.Error(), "give each a namespace of its own") {
+	if err := incaddy.Refused(t, cfg); !strings.Contains(err.Error(), "If they lead to the same one, as those of a site on two ports do, that would let one call be made twice: serve it on one port") {
 		t.Errorf("two sites: %v", err)
 	}
 }
