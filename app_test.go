@@ -101,6 +101,17 @@ func TestDefaultLedger(t *testing.T) {
 	}
 }
 
+// Where the environment names no home, Caddy's data directory is a relative one.
+func TestDefaultLedgerWithoutHome(t *testing.T) {
+	for _, name := range []string{"XDG_DATA_HOME", "HOME", "home", "AppData", "HOMEDRIVE", "HOMEPATH", "USERPROFILE"} {
+		t.Setenv(name, "")
+	}
+	s := new(SQLiteLedger)
+	if err := s.Provision(caddy.Context{}); err != nil || !filepath.IsAbs(s.Place()) {
+		t.Errorf("the place is %q, %v", s.Place(), err)
+	}
+}
+
 // A place is a path after placeholders and the working directory: two
 // spellings are one ledger.
 func TestLedgerPath(t *testing.T) {

@@ -44,16 +44,14 @@ func (*SQLiteLedger) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision finds the place of the file, and leaves it alone.
-func (s *SQLiteLedger) Provision(caddy.Context) error {
-	if s.Path == "" {
-		s.path = filepath.Join(caddy.AppDataDir(), "mcp_gateway", "effects.db")
-		return nil
+func (s *SQLiteLedger) Provision(caddy.Context) (err error) {
+	path := filepath.Join(caddy.AppDataDir(), "mcp_gateway", "effects.db")
+	if s.Path != "" {
+		if path, err = caddy.NewReplacer().ReplaceOrErr(s.Path, true, true); err != nil {
+			return fmt.Errorf("path %q: %w", s.Path, err)
+		}
 	}
-	path, err := caddy.NewReplacer().ReplaceOrErr(s.Path, true, true)
-	if err != nil {
-		return fmt.Errorf("path %q: %w", s.Path, err)
-	}
-	s.path, err = filepath.Abs(path)
+	s.path, err = filepath.Abs(path) // without a home the data directory is a relative one
 	return err
 }
 
