@@ -136,6 +136,17 @@ func TestEvents(t *testing.T) {
 	apply(testOutcome(late, "committed"))
 	awaitEvent(t).wants(t, eventAlarm, map[string]any{"attempt": int64(3), "state": "failed", "observation": "test"})
 
+	// So it does when nothing of it is on record any more.
+	s.clock.Advance(1000 * time.Hour)
+	apply(effect.Sweeping{Key: key})
+	apply(testOutcome(late, "committed"))
+	e := awaitEvent(t)
+	if e.data["state"] != "none" || e.data["tool"] != "" {
+		t.Errorf("got %v", e.data)
+	}
+	e.data["tool"] = "create_refund"
+	e.wants(t, eventAlarm, map[string]any{"attempt": int64(3), "observation": "test"})
+
 	for _, level := range []string{"error", "warn", "info"} {
 		entry := site.Log.Await(t, level, func(e *incaddy.Entry) bool {
 			return e.Level == level && e.Logger == "mcp_gateway" && strings.Contains(e.Line, `"key":"[\"1\"]"`)

@@ -35,6 +35,13 @@ func (l *observedLedger) Apply(ctx context.Context, c effect.Command) (effect.Ch
 		ledgerWrites.Observe(time.Since(began).Seconds())
 	}
 	l.announcer.announce(change.Receipts)
+	if o, ok := c.(effect.Outcome); ok && change.Answer == effect.Alarm && change.Receipts == nil {
+		// Its record is gone, and so is the place of a receipt: what is said of it
+		// is all that is known.
+		l.announcer.announce([]effect.Receipt{{
+			Key: o.Key, At: time.Now().UTC(), Attempt: o.Attempt, Answer: effect.Alarm, Observation: o.Observation,
+		}})
+	}
 	return change, nil
 }
 
