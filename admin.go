@@ -125,8 +125,9 @@ func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) error {
 // encode encodes an answer, for machines and for people.
 func encode(answer any) []byte {
 	var b bytes.Buffer
-	// Nothing in an answer can fail, but for writing it.
-	_ = json.MarshalWrite(&b, answer, jsontext.WithIndent("  "), json.Deterministic(true))
+	// Nothing in an answer can fail, but for writing it; the name of a file may be
+	// any bytes.
+	_ = json.MarshalWrite(&b, answer, jsontext.WithIndent("  "), json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	return append(b.Bytes(), '\n')
 }
 

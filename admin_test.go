@@ -151,6 +151,13 @@ func TestAdminEffect(t *testing.T) {
 		t.Errorf("arguments: got %s", arguments)
 	}
 
+	// In a list, which does not read what is stored, nothing is said of its size.
+	var list struct{ Effects []map[string]any }
+	a.wants("GET", "effects", "", &list)
+	if _, said := list.Effects[0]["answer_bytes"]; said || list.Effects[0]["answer_until"] == nil {
+		t.Errorf("listed is %v", list.Effects[0])
+	}
+
 	// However it is spelled, it is the same key, and without its namespace it is none.
 	a.wants("GET", `effect?namespace=payments&key=`+url.QueryEscape(` [ "\u0031" ]`), "", &answer)
 	for _, query := range []string{`key=["1"]`, `namespace=payments&key=["2"]`} {

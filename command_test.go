@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +203,24 @@ func TestCommandOnFile(t *testing.T) {
 	site.Stop(t)
 	if got := printed(t, "effects", "--ledger", file); !strings.Contains(got, `["2"]`) {
 		t.Errorf("without Caddy: %s", got)
+	}
+}
+
+// A name that is not UTF-8 is shown as well as can be.
+func TestCommandOnFileWithAnyName(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("names of files are UTF-8")
+	}
+	file := filepath.Join(t.TempDir(), "\xff.db")
+	ledger, err := (&SQLiteLedger{path: file}).Open(t.Context(), func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ledger.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := printed(t, "--ledger", file); !strings.Contains(got, "\ufffd.db, for one host") {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -71,8 +71,8 @@ type effectView struct {
 	Upstream    string     `json:"upstream,omitempty"`
 	Observation string     `json:"observation,omitempty"`
 	Task        string     `json:"task,omitempty"`
-	Round       int        `json:"round,omitempty"` // how many times the attempt has asked for input
-	AnswerBytes int        `json:"answer_bytes,omitempty"`
+	Round       int        `json:"round,omitzero"` // how many times the attempt has asked for input
+	AnswerBytes int        `json:"answer_bytes,omitzero"`
 	AnswerUntil *time.Time `json:"answer_until,omitempty"`
 }
 
