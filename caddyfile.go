@@ -226,6 +226,9 @@ func (h *Handler) unmarshalOption(d *caddyfile.Dispenser, option string) error {
 		if !d.AllArgs(&h.Namespace) {
 			return d.Errf("namespace needs exactly one name")
 		}
+		if err := checkNamespace(h.Namespace); err != nil {
+			return d.WrapErr(err)
+		}
 		return nil
 	case "caller":
 		return listOption(d, &h.Caller, checkCaller)

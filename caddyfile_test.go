@@ -115,6 +115,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"tool a {\nreconcile_header A\n}", "reconcile_header needs a name and a value"},
 		{"tool a {\nreconcile_header \"A B\" c\n}", `"A B" is not the name of a header`},
 		{"tool a {\nreconcile_timeout 0s\n}", "reconcile_timeout is 0s: it must be a positive time"},
+		{"namespace {env.NS}", `namespace "{env.NS}": placeholders are not replaced here`},
 		{"principal", "principal needs exactly one text"},
 		{"principal \"\"", "principal needs exactly one text"},
 		{"drain", "drain needs exactly one duration"},

@@ -55,6 +55,9 @@ func (h *Handler) Validate() error {
 			return err
 		}
 	}
+	if err := checkNamespace(h.Namespace); err != nil {
+		return err
+	}
 	for _, name := range h.Caller {
 		if err := checkCaller(name); err != nil {
 			return err
@@ -151,6 +154,15 @@ func checkHeaderName(option, name string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %q is not the name of a header", option, name)
+}
+
+// checkNamespace refuses what looks like a placeholder: as it stands it would be one
+// name for all who use it, whatever its value.
+func checkNamespace(name string) error {
+	if strings.ContainsRune(name, '{') {
+		return fmt.Errorf("namespace %q: placeholders are not replaced here; a Caddyfile replaces {$NAME}", name)
+	}
+	return nil
 }
 
 func checkDeny(pattern string) error      { return checkPattern("denied tool", pattern) }
