@@ -37,6 +37,9 @@ const sweepEvery = 10 * time.Second
 // sweepTime bounds one sweep of a store that stalls.
 const sweepTime = 30 * time.Second
 
+// closeTime bounds the wait for a ledger to close.
+const closeTime = 10 * time.Second
+
 var errLedgerReleased = errors.New("the ledger is not in use any more")
 
 // ledgers holds the ledger of each place in use.
@@ -69,7 +72,8 @@ func releaseLedger(s LedgerStore) error {
 // a configuration nor a request uses it: a reload neither waits for the
 // requests that are under way nor may it take the ledger from them.
 type sharedLedger struct {
-	store LedgerStore
+	store    LedgerStore
+	patience time.Duration // closeTime, but for tests
 
 	ready  chan struct{} // closed once the ledger is open, or will never be
 	ledger *observedLedger
@@ -85,7 +89,7 @@ type sharedLedger struct {
 }
 
 func newSharedLedger(s LedgerStore) *sharedLedger {
-	return &sharedLedger{store: s, ready: make(chan struct{}), users: 1}
+	return &sharedLedger{store: s, patience: closeTime, ready: make(chan struct{}), users: 1}
 }
 
 // open opens the store, unless it is open. Caddy starts and cleans up one
@@ -106,13 +110,24 @@ func (l *sharedLedger) open(ctx context.Context) error {
 	return nil
 }
 
-// Destruct is called once no configuration uses the ledger.
+// Destruct is called once no configuration uses the ledger. A ledger that does
+// not close, as where a disk stalls, is left to itself: until this returns Caddy
+// can neither load another configuration nor stop. At its exit it is waited for.
 func (l *sharedLedger) Destruct() error {
 	if l.ledger == nil {
 		l.err = errLedgerReleased
 		close(l.ready)
 	}
-	l.release()
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		l.release()
+	}()
+	select {
+	case <-released:
+	case <-time.After(l.patience):
+		ledgerLogger().Error("the ledger does not close: look at its disk", zap.String("ledger", l.store.Place()))
+	}
 	return nil
 }
 

@@ -68,6 +68,7 @@ type spyLedger struct {
 type spy struct {
 	clock  *effecttest.Clock
 	gate   chan struct{} // opening waits until it is closed
+	stall  chan struct{} // closing waits until it is closed, if there is one
 	refuse error         // with which it cannot be opened
 
 	mu     sync.Mutex
@@ -177,6 +178,9 @@ func (l *spiedLedger) Apply(ctx context.Context, c effect.Command) (effect.Chang
 
 // Close leaves the records for whoever opens the store again.
 func (l *spiedLedger) Close() error {
+	if l.spy.stall != nil {
+		<-l.spy.stall
+	}
 	l.spy.closed <- struct{}{}
 	return nil
 }
@@ -336,6 +340,31 @@ func TestLedgerOutlivesItsConfiguration(t *testing.T) {
 	}
 	old.awaitClosed(t)
 	next.stillOpen(t)
+}
+
+// A ledger that does not close, as on a disk that has gone, keeps Caddy neither
+// from another configuration nor from its end.
+func TestLedgerThatDoesNotClose(t *testing.T) {
+	s := newSpy(t, "stalled")
+	s.stall = make(chan struct{})
+	store := &spyLedger{Name: "stalled", spy: s}
+	shared, err := useLedger(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.patience = time.Millisecond
+	if err := shared.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := releaseLedger(store); err != nil {
+		t.Error(err)
+	}
+	s.stillOpen(t)
+	if n, _ := openLedgers.await(); n != 1 {
+		t.Errorf("%d ledgers are open, want the one that an exit waits for", n)
+	}
+	close(s.stall)
+	s.awaitClosed(t)
 }
 
 // What comes after the ledger is closed gets an error and changes nothing.
