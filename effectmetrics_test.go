@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -115,6 +116,11 @@ func TestEffectMetrics(t *testing.T) {
 	countReplay()
 	if sample(t, get(t, "http://"+admin+"/metrics"), "effect_replays_total") == replays {
 		t.Error("no replay was counted")
+	}
+	for _, reason := range effectReasons() {
+		if sample(t, get(t, "http://"+admin+"/metrics"), fmt.Sprintf("effect_refusals_total{refusal=%q}", reason)) == "" {
+			t.Errorf("%s does not begin at zero", reason)
+		}
 	}
 	countEffectRefusal("in_a_test")
 	if refusals := sample(t, get(t, "http://"+admin+"/metrics"), `effect_refusals_total{refusal="in_a_test"}`); refusals == "" || refusals == "0" {

@@ -168,6 +168,13 @@ func observeBatch(size int) { ledgerBatches.Observe(float64(size)) }
 
 func countReplay() { effectReplays.Inc() }
 
+// All reasons begin at zero, so that a rate over the first refusal shows it.
+func init() {
+	for _, reason := range effectReasons() {
+		effectRefusals.WithLabelValues(reason)
+	}
+}
+
 // countEffectRefusal counts a refused call by a word of a bounded set.
 func countEffectRefusal(word string) { effectRefusals.WithLabelValues(word).Inc() }
 
