@@ -218,6 +218,10 @@ func TestStartUpLines(t *testing.T) {
 	} {
 		site.Log.Await(t, want, func(e *incaddy.Entry) bool { return strings.Contains(e.Line, want) })
 	}
+	site = incaddy.Run(t, incaddy.Config{Site: "mcp_gateway /mcp {\nnamespace books\ntool list_* {\nnot_executed_on_error\n}\n}"})
+	site.Log.Await(t, "of a handler that protects none", func(e *incaddy.Entry) bool {
+		return e.Message == unprotected && strings.Contains(e.Line, `"tools":{"books":["list_*"]}`)
+	})
 	site = incaddy.Run(t, incaddy.Config{Global: "mcp_gateway {\nledger sqlite " + t.TempDir() + "/e.db\n}", Site: protecting("")})
 	site.Log.Await(t, "one host", func(e *incaddy.Entry) bool { return strings.Contains(e.Line, `"for":"one host"`) })
 }

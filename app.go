@@ -150,9 +150,13 @@ func (a *App) report() {
 	a.logger.Info("effects are on record",
 		zap.String("ledger", a.store.Place()), zap.String("for", hosts(a.store)), zap.Any("tools", protected))
 	if len(bare) > 0 {
-		a.logger.Info("tools are configured without an effect: their calls are classified, and not kept from being repeated", zap.Any("tools", bare))
+		a.logger.Info(unprotected, zap.Any("tools", bare))
 	}
 }
+
+// unprotected is said of tools when Caddy starts, also by a handler that protects
+// none.
+const unprotected = "tools are configured without an effect: their calls are classified, and not kept from being repeated"
 
 // hosts says who can use a store.
 func hosts(s LedgerStore) string {

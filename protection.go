@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
+	"go.uber.org/zap"
 
 	"github.com/caddymcp/gateway/effect"
 )
@@ -200,6 +201,9 @@ func (h *Handler) provisionEffects(ctx caddy.Context) error {
 		}
 	}
 	if protected == nil {
+		if bare != nil {
+			h.logger.Info(unprotected, zap.Any("tools", map[string][]string{h.Namespace: bare}))
+		}
 		return nil
 	}
 	app, err := ctx.App("mcp_gateway")
