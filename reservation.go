@@ -80,6 +80,10 @@ func (r *reservation) renew() {
 	case change.Answer == effect.Renewed:
 		r.begun = begun
 		r.timer.Reset(r.lease/3 - time.Since(begun))
+	case change.Answer == effect.Alive:
+		// The lease is over, and the upstream may still be at work: nobody is to
+		// settle it as failed meanwhile.
+		r.timer.Reset(r.lease/3 - time.Since(begun))
 	}
 }
 

@@ -152,6 +152,26 @@ func TestLease(t *testing.T) {
 		l.want(t, effect.Executing, 1)
 		r.end()
 	})
+	in(t, "that has run out leaves a call that lives", func(t *testing.T, l *flaky) {
+		r := l.reserve(t)
+		l.never(errFlaky)
+		time.Sleep(lease + time.Second)
+		l.never(nil)
+		time.Sleep(time.Hour)
+		l.want(t, effect.Ambiguous, 1)
+		if !r.late() {
+			t.Error("not late")
+		}
+		verdict := effect.Resolution{Key: r.Key, Attempt: r.Attempt, Who: "carol", Why: "nothing there"}
+		if change, err := l.Apply(t.Context(), verdict); err != nil || change.Answer != effect.TooEarly {
+			t.Errorf("a call that is at the upstream is judged: %s, %v", change.Answer, err)
+		}
+		r.end()
+		time.Sleep(time.Hour)
+		if change, err := l.Apply(t.Context(), verdict); err != nil || change.Answer != effect.Settled {
+			t.Errorf("got %s, %v", change.Answer, err)
+		}
+	})
 	in(t, "that has run out is not extended", func(t *testing.T, l *flaky) {
 		r := l.reserve(t)
 		l.never(errFlaky)

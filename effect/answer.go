@@ -22,6 +22,7 @@ const (
 	Alarm     // the same, and it says that the effect happened: perhaps twice
 	Withdrawn // the reservation was given back
 	Renewed   // the lease is as long again
+	Alive     // the lease has run out, but not what the upstream may do
 	Gone      // there is nothing to do: nothing is written any more for this reservation
 
 	// To the passing of time.
@@ -59,6 +60,7 @@ var answers = [...]struct {
 	Alarm:     {"alarm", 0, ""},
 	Withdrawn: {"withdrawn", 0, ""},
 	Renewed:   {"renewed", 0, ""},
+	Alive:     {"alive", 0, ""},
 	Gone:      {"gone", 0, ""},
 
 	Lapsed:  {"lapsed", 0, ""},

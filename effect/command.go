@@ -185,7 +185,7 @@ func (w Withdrawal) apply(r *Record, receipt *Receipt, now time.Time) {
 }
 
 // Renewal begins the lease anew while the exchange lives. A lease that has run
-// out is never extended.
+// out is never extended: then it only says that the upstream may be at work.
 type Renewal struct {
 	Reservation
 	Lease time.Duration
@@ -200,7 +200,7 @@ func (w Renewal) event(r *Record, _ time.Time) Event {
 
 func (w Renewal) apply(r *Record, _ *Receipt, now time.Time) {
 	r.Active = now
-	if later := now.Add(w.Lease); later.After(r.Deadline) {
+	if later := now.Add(w.Lease); r.State == Executing && later.After(r.Deadline) {
 		r.Deadline = later
 	}
 }

@@ -117,6 +117,7 @@ var (
 	unasked   = to(Held, Withdrawn)
 	withdrawn = stay(Withdrawn)
 	renewed   = stay(Renewed)
+	alive     = stay(Alive)
 	gone      = stay(Gone)
 
 	lapsed  = to(Ambiguous, Lapsed)
@@ -157,7 +158,7 @@ var table = [...][len(stateNames)]cell{
 	Withdraw:             {gone, undone, gone, gone, gone, withdrawn, undone},
 	WithdrawContinuation: {gone, unasked, withdrawn, gone, gone, gone, unasked},
 	StaleWithdraw:        {gone, gone, gone, gone, gone, gone, gone},
-	Renew:                {gone, renewed, gone, gone, gone, gone, gone},
+	Renew:                {gone, renewed, gone, gone, gone, gone, alive},
 	StaleRenew:           {gone, gone, gone, gone, gone, gone, gone},
 
 	Timeout:            {gone, lapsed, lapsed, lapsed, gone, gone, gone},

@@ -53,7 +53,8 @@ func (ch *Change) meet(c Command, now time.Time) {
 		ch.Differs = r.Outline.Differs(call.Outline)
 	}
 	moved, late := r.State != from, ch.Answer == Stale || ch.Answer == Alarm
-	if !moved && !late && ch.Answer != Renewed || late && from == None {
+	renewal := ch.Answer == Renewed || ch.Answer == Alive
+	if !moved && !late && !renewal || late && from == None {
 		return
 	}
 	receipt := Receipt{Key: r.Key, At: now, Event: ch.Event, Answer: ch.Answer, From: from, To: r.State}
@@ -62,7 +63,7 @@ func (ch *Change) meet(c Command, now time.Time) {
 	}
 	c.apply(r, &receipt, now)
 	ch.Written = true
-	if ch.Answer != Renewed && ch.Answer != Retired {
+	if !renewal && ch.Answer != Retired {
 		ch.file(receipt)
 	}
 }

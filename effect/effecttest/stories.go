@@ -108,7 +108,7 @@ var stories = []struct {
 		r := s.reserved()
 		s.after(lease-time.Microsecond).call().wants(effect.InProgress, effect.Executing)
 		s.after(time.Microsecond).call().wants(effect.Unknown, effect.Ambiguous)
-		s.apply(effect.Renewal{Reservation: r, Lease: lease}).wants(effect.Gone, effect.Ambiguous)
+		s.apply(effect.Renewal{Reservation: r, Lease: lease}).wants(effect.Alive, effect.Ambiguous)
 	}},
 	{"a sweep makes it true without traffic", func(s *story) {
 		s.reserved()
@@ -214,6 +214,13 @@ var stories = []struct {
 		s.after(lease - 1*time.Second).apply(effect.Renewal{Reservation: r, Lease: lease})
 		s.after(settleAfter-time.Microsecond).apply(s.resolution(1, false)).wants(effect.TooEarly, effect.Ambiguous)
 		s.after(time.Microsecond).apply(s.resolution(1, false)).wants(effect.Settled, effect.Failed)
+	}},
+	{"so is one that comes when the lease has run out", func(s *story) {
+		r := s.reserved()
+		s.after(settleAfter).apply(effect.Renewal{Reservation: r, Lease: lease}).wants(effect.Alive, effect.Ambiguous)
+		s.after(settleAfter-time.Microsecond).apply(s.resolution(1, false)).wants(effect.TooEarly, effect.Ambiguous)
+		s.after(time.Microsecond).apply(s.resolution(1, false)).wants(effect.Settled, effect.Failed)
+		s.apply(effect.Renewal{Reservation: r, Lease: lease}).wants(effect.Gone, effect.Failed)
 	}},
 	{"a person reopens what is committed", func(s *story) {
 		s.apply(s.reopening(1)).wants(effect.NoEffect, effect.None)
