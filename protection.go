@@ -230,6 +230,10 @@ func (h *Handler) provisionEffects(ctx caddy.Context) error {
 	return nil
 }
 
+// perRequest is how placeholders begin that no two requests have in common: with
+// one in its key a tool would not be protected at all.
+var perRequest = []string{"{" + placeholderPrefix + "id}", "{http.request.uuid}", "{time.now"}
+
 // template is the key template of a tool's effect, nil if it has none.
 func (t *Tool) template() (*effect.Template, error) {
 	if len(t.Effect) == 0 {
@@ -242,6 +246,11 @@ func (t *Tool) template() (*effect.Template, error) {
 		// The text of a header is not the one text of the value that it mirrors.
 		if strings.Contains(part, "{"+placeholderPrefix+paramPrefix) {
 			return nil, fmt.Errorf("tool %q: effect: %s may be another text for each spelling of one value: use {%s%sPATH}", t.Pattern, part, placeholderPrefix, argsPrefix)
+		}
+	}
+	for _, part := range t.Effect {
+		if slices.ContainsFunc(perRequest, func(begin string) bool { return strings.HasPrefix(part, begin) }) {
+			return nil, fmt.Errorf("tool %q: effect: %s is another one for each request, and a repeat would be another effect", t.Pattern, part)
 		}
 	}
 	template, err := effect.ParseTemplate(t.Effect)
