@@ -41,7 +41,9 @@ type Ledger interface {
 	Receipts(ctx context.Context, limit int) ([]Receipt, error)
 
 	// Task returns the record whose call became a task: one that is deferred,
-	// or that is ambiguous since the time for its task has passed.
+	// or that is ambiguous since the time for its task has passed. It finds none
+	// if there are several: a server that lost its tasks may have given an id
+	// again, and then what is said of that task may be said of any of them.
 	Task(ctx context.Context, t Task) (Record, bool, error)
 
 	// Due returns keys of which [Record.Due] has come, at most limit.

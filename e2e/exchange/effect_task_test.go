@@ -121,3 +121,18 @@ func TestEffectTaskNotices(t *testing.T) {
 	call(t, p.Site, message{method: "subscriptions/listen", params: `,"notifications":{}`})
 	p.wantState(t, effect.Committed, 1)
 }
+
+// A server that lost its tasks may give one of their ids again. What it then
+// says of that task is not said of the call that became the first one.
+func TestEffectTaskIDGivenAgain(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Each(brokenup.JSON(modernTask), brokenup.JSON(modernTask),
+		brokenup.JSON(`{"jsonrpc":"2.0","id":$id,"result":{"resultType":"complete","taskId":"t1","status":"completed","result":{"content":["txn_2"]}}}`)))
+	p := protect(t, refundTool, proxy(up.Addr()))
+	call(t, p.Site, refund())
+	call(t, p.Site, message{args: `{"payment_id":"txn_2"}`})
+	call(t, p.Site, modernGet("t1"))
+	p.wantState(t, effect.Deferred, 1)
+	if a := call(t, p.Site, refund()); strings.Contains(a.body, "txn_2") {
+		t.Errorf("a call is answered with the result of another: %s", a.body)
+	}
+}

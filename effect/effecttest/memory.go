@@ -120,11 +120,11 @@ func (m *Memory) Receipts(ctx context.Context, limit int) ([]effect.Receipt, err
 
 // Task implements effect.Ledger.
 func (m *Memory) Task(ctx context.Context, t effect.Task) (effect.Record, bool, error) {
-	found, err := m.find(ctx, 1, func(r *effect.Record) bool {
+	found, err := m.find(ctx, 2, func(r *effect.Record) bool {
 		return t.ID != "" && t == effect.Task{Namespace: r.Key.Namespace, Upstream: r.Upstream, Caller: r.Caller, ID: r.TaskID} &&
 			(r.State == effect.Deferred || r.State == effect.Ambiguous)
 	})
-	if len(found) == 0 {
+	if len(found) != 1 {
 		return effect.Record{}, false, err
 	}
 	return found[0], true, nil

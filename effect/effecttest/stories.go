@@ -330,6 +330,17 @@ var stories = []struct {
 			s.noTask(other)
 		}
 	}},
+	{"an id that two tasks have is that of none", func(s *story) {
+		first := s.reserved()
+		s.apply(deferred(first))
+		s.key = effect.NewKey("payments", "refund", "txn_2")
+		s.apply(deferred(s.reserved()))
+		s.noTask(taskName)
+		s.apply(committed(first))
+		if key := s.task().Key; key != s.key {
+			s.t.Errorf("found %v", key)
+		}
+	}},
 	{"a call without a task is none", func(s *story) {
 		s.apply(result(s.reserved(), outcome.Ambiguous))
 		s.noTask(effect.Task{Namespace: "payments", Upstream: "127.0.0.1:9000", Caller: "alice"})

@@ -18,7 +18,7 @@ const (
 	FROM receipts JOIN records ON records.id = record ORDER BY receipts.id DESC LIMIT ?`
 	selectState = `SELECT ` + listedColumns + ` FROM records WHERE state = ? AND since < ? ORDER BY since, namespace, key LIMIT ?`
 	selectTask  = `SELECT ` + listedColumns + ` FROM records WHERE task = ? AND task <> '' AND namespace = ? AND upstream = ? AND caller = ?
-	AND state IN ('deferred', 'ambiguous') ORDER BY since LIMIT 1`
+	AND state IN ('deferred', 'ambiguous') LIMIT 2`
 	selectDue    = `SELECT namespace, key FROM records WHERE due <= ? ORDER BY due LIMIT ?`
 	selectCensus = `SELECT state, count(*), min(since) FROM records GROUP BY state`
 )
@@ -134,8 +134,12 @@ func (l *Ledger) Task(ctx context.Context, t effect.Task) (record effect.Record,
 		st.text(t.Namespace)
 		st.text(t.Upstream)
 		st.text(t.Caller)
-		if found = st.next(); found {
-			record = st.readRecord().Record
+		var records []effect.Record
+		for st.next() {
+			records = append(records, st.readRecord().Record)
+		}
+		if len(records) == 1 { // of several nobody can say which it is
+			record, found = records[0], true
 		}
 		return st.done()
 	})
