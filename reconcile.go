@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/zap"
 
 	"github.com/caddymcp/gateway/effect"
@@ -151,12 +152,12 @@ const (
 func (r *reconciler) ask(ctx context.Context, record *effect.Record) (word string, err error) {
 	question, _ := json.Marshal(struct { // none of its members can fail
 		Namespace   string             `json:"namespace"`
-		Key         json.RawMessage    `json:"key"`
+		Key         jsontext.Value     `json:"key"`
 		Tool        string             `json:"tool"`
 		Fingerprint effect.Fingerprint `json:"fingerprint"`
 		Attempt     int64              `json:"attempt"`
 		Since       time.Time          `json:"since"`
-	}{record.Key.Namespace, json.RawMessage(record.Key.Text), record.Tool, record.Fingerprint, record.Attempt, record.Since})
+	}{record.Key.Namespace, jsontext.Value(record.Key.Text), record.Tool, record.Fingerprint, record.Attempt, record.Since})
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(question))
@@ -175,6 +176,8 @@ func (r *reconciler) ask(ctx context.Context, record *effect.Record) (word strin
 		return wordUnknown, err
 	case response.StatusCode != http.StatusOK:
 		return wordUnknown, fmt.Errorf("it answered with HTTP status %d", response.StatusCode)
+	case len(answer) > maxReconcileAnswer: // what was not read could say something else
+		return wordUnknown, errors.New("its answer is too long")
 	}
 	return readWord(answer)
 }
@@ -186,7 +189,7 @@ const maxReconcileAnswer = 64 << 10
 func readWord(answer []byte) (word string, err error) {
 	text := string(bytes.TrimSpace(answer))
 	if bytes.HasPrefix(answer, []byte("{")) {
-		var object map[string]json.RawMessage // which, unlike a struct, does not ignore case
+		var object map[string]jsontext.Value // it has each name once, and in its case
 		if err := json.Unmarshal(answer, &object); err != nil || json.Unmarshal(object["outcome"], &text) != nil {
 			return wordUnknown, errors.New("it answered with a JSON object without a readable outcome")
 		}
