@@ -169,6 +169,7 @@ func giveUp(l ledger, release func(), c effect.Call) {
 		return
 	}
 	defer givenUp.leave()
+	c.Arguments = nil // of a call that was not made; they are part of a body, which nobody holds any more
 	until := time.Now().Add(giveUpTime)
 	change, err := persist(l, c, until)
 	if err != nil || change.After.Token != c.Token {

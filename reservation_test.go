@@ -251,6 +251,9 @@ func TestGiveUp(t *testing.T) {
 	in(t, "what was not reserved", func(t *testing.T, l *flaky) {
 		giveUp(l, testCall(effect.NewKey("", "1")))
 		l.want(t, effect.Failed, 0)
+		if a := l.receipts[0].Arguments; a != nil {
+			t.Errorf("the arguments %s were kept, and the whole body with them", a)
+		}
 	})
 	for _, c := range []struct {
 		name  string
