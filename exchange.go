@@ -201,6 +201,7 @@ func (x *exchange) describe(s *snapshot) {
 		// Only a request that was admitted is surely a call of that tool.
 		NotExecutedOnError: x.rule.notExecutedOnError && x.admitted,
 		CodeIsAmbiguous:    x.rule.isAmbiguous(a.Code),
+		Untraceable:        x.reservation != nil && a.TaskID == "",
 		Repeated:           s.stopped,
 		Continues:          x.reservation != nil && x.reservation.later,
 		Substituted:        s.substituted(w.responseHead),

@@ -25,9 +25,6 @@ func (x *exchange) outcome() effect.Outcome {
 		o.Uncommitted = x.rule.uncommitted
 	case outcome.Deferred:
 		o.TaskID, o.TaskFor = x.answer.TaskID, microseconds(x.h.TaskTimeout)
-		if o.TaskID == "" { // it is too long, and nothing that passes by can settle it
-			o.Outcome = outcome.Ambiguous
-		}
 	}
 	return o
 }

@@ -117,6 +117,10 @@ type Observation struct {
 	NotExecutedOnError bool // an isError result means that it did not run
 	CodeIsAmbiguous    bool // Code was taken out of the closed set
 
+	// Untraceable reports that a task which the call became would be settled by
+	// nothing that can be learned of it: it has no id by which it is kept.
+	Untraceable bool
+
 	// Repeated reports that more than one attempt carried the request's body.
 	Repeated bool
 
@@ -138,13 +142,17 @@ type Verdict struct {
 
 // Decide reads the table from the top; the first row that fits decides.
 //
-// The modifiers come after it and only ever move an outcome away from Failed:
+// The modifiers come after it. A task of which nothing will be learned is not
+// waited for. The others only ever move an outcome away from Failed:
 // where a second attempt carried the body, the refusal of one says nothing
 // about the other, and neither does a refusal that somebody else wrote, nor the
 // failure of a later leg about those before it: SDKs run a handler again from
 // its top for each.
 func Decide(o *Observation) Verdict {
 	v := decide(o)
+	if o.Untraceable {
+		v = v.untraceable()
+	}
 	if o.Repeated || o.Substituted || o.Continues {
 		return v.unproven()
 	}
@@ -158,6 +166,14 @@ func (v Verdict) unproven() Verdict {
 	}
 	if v.Answer == NotSent {
 		v.Answer = Unknown
+	}
+	return v
+}
+
+// untraceable is the verdict without the promise that more will be known.
+func (v Verdict) untraceable() Verdict {
+	if v.Outcome == Deferred {
+		v.Outcome = Ambiguous
 	}
 	return v
 }

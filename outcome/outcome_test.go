@@ -212,6 +212,12 @@ func TestVerdicts(t *testing.T) {
 		said[Decide(&o)] = true
 		o.Repeated = true
 		said[Decide(&o)] = true
+		o.Repeated, o.Untraceable = false, true
+		v := Decide(&o)
+		said[v] = true
+		if v.Outcome == Deferred {
+			t.Errorf("%+v waits for a task of which nothing will be learned", o)
+		}
 	})
 	listed := Verdicts()
 	for _, v := range listed {

@@ -54,8 +54,10 @@ func Verdicts() []Verdict {
 	verdicts := make([]Verdict, 0, len(table))
 	for i := range table {
 		verdicts = append(verdicts, table[i].Verdict)
-		if modified := table[i].unproven(); modified != table[i].Verdict {
-			verdicts = append(verdicts, modified)
+		for _, modified := range [...]Verdict{table[i].unproven(), table[i].untraceable()} {
+			if modified != table[i].Verdict {
+				verdicts = append(verdicts, modified)
+			}
 		}
 	}
 	return verdicts

@@ -92,12 +92,21 @@ func TestEffectTasks(t *testing.T) {
 	}
 }
 
-// A task that cannot be told from others is settled by nothing.
-func TestEffectTaskWithALongID(t *testing.T) {
-	up := brokenup.TCP(t, brokenup.Answer(brokenup.JSON(strings.Replace(modernTask, "t1", strings.Repeat("t", 300), 1))))
-	p := protect(t, refundTool, proxy(up.Addr()))
-	call(t, p.Site, refund())
-	p.wantState(t, effect.Ambiguous, 1)
+// A task that cannot be told from others is settled by nothing, and the client
+// is told what is on record.
+func TestEffectTaskWithoutAUsableID(t *testing.T) {
+	for name, id := range map[string]string{"long": `"` + strings.Repeat("t", 300) + `"`, "empty": `""`, "half a surrogate pair": `"\ud800"`, "a number": "1"} {
+		t.Run(name, func(t *testing.T) {
+			up := brokenup.TCP(t, brokenup.Answer(brokenup.JSON(strings.Replace(modernTask, `"t1"`, id, 1))))
+			p := protect(t, refundTool, proxy(up.Addr()))
+			want := want{outcome: "ambiguous", observation: "task"}
+			m := refund()
+			a := call(t, p.Site, m)
+			want.checkMarked(t, a.body, strings.ReplaceAll(strings.Replace(modernTask, `"t1"`, id, 1), "$id", "1"))
+			want.checkLog(t, p.Site, a.uri)
+			p.wantState(t, effect.Ambiguous, 1)
+		})
+	}
 }
 
 // A task of another caller is not this one, whatever its id.
