@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/zap"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/caddymcp/gateway/effect"
 )
@@ -129,6 +130,9 @@ func newReconciler(r *Reconcile) (*reconciler, error) {
 			value, err := repl.ReplaceOrErr(value, true, true)
 			if err != nil {
 				return nil, fmt.Errorf("reconcile_header: replacing placeholders of %s: %w", name, err)
+			}
+			if !httpguts.ValidHeaderFieldValue(value) {
+				return nil, fmt.Errorf("reconcile_header: the value of %s has bytes that no header can have, as a line's end", name)
 			}
 			header.Add(name, value)
 		}

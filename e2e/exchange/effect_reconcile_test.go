@@ -58,6 +58,15 @@ func TestReconcileRequest(t *testing.T) {
 	}
 }
 
+// A header that cannot be sent is refused when the configuration is loaded.
+func TestReconcileHeaderThatIsNone(t *testing.T) {
+	t.Setenv("BOOKS_TOKEN", "s3cret\nX-More: 1")
+	err := incaddy.Refused(t, site(reconciled("create_refund", "http://127.0.0.1:1/", "reconcile_header Authorization \"Bearer {env.BOOKS_TOKEN}\""), "respond 200"))
+	if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "reconcile_header: the value of Authorization has bytes that no header can have") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestReconcileURLThatIsNone(t *testing.T) {
 	t.Setenv("BOOKS", "ftp://ann:s3cret@books")
 	err := incaddy.Refused(t, site(reconciled("create_refund", "{env.BOOKS}"), "respond 200"))
