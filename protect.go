@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -147,12 +148,12 @@ const maxPrincipal = 1024
 // nobody can find a token from a record.
 func (c *call) caller(repl *caddy.Replacer) (who, caller string, refusal *effectRefusal) {
 	if c.h.Principal != "" {
-		who, err := repl.ReplaceOrErr(c.h.Principal, true, true)
-		if err != nil || who == "" || len(who) > maxPrincipal || !utf8.ValidString(who) {
+		who, caller, err := resolvePrincipal(repl, c.h.Principal)
+		if err != nil {
 			return "", "", refuseEffect(reasonNoPrincipal, effect.CodeNoPrincipal,
 				"It is not known who makes this call, so it was not forwarded: sign in, and call again.", nil)
 		}
-		return who, "principal " + who, nil
+		return who, caller, nil
 	}
 	ctx, cancel := context.WithTimeout(c.request.Context(), reserveTime)
 	defer cancel()
@@ -162,6 +163,30 @@ func (c *call) caller(repl *caddy.Replacer) (who, caller string, refusal *effect
 		return "", "", notRecorded()
 	}
 	return "", "digest " + hex.EncodeToString(digestCaller(secret, c.request, c.h.Caller)), nil
+}
+
+var errNoPrincipal = errors.New("a principal has no usable value")
+
+// resolvePrincipal returns the principal as it is shown, and as it is compared:
+// of several values each by itself, since acme and eu:ann make the text that
+// acme:eu and ann make.
+func resolvePrincipal(repl *caddy.Replacer, principal string) (who, caller string, err error) {
+	var values []string
+	who, err = repl.ReplaceFunc(principal, func(_ string, value any) (any, error) {
+		text := caddy.ToString(value)
+		if text == "" || !utf8.ValidString(text) {
+			return nil, errNoPrincipal
+		}
+		values = append(values, text)
+		return text, nil
+	})
+	switch {
+	case err != nil, who == "", len(who) > maxPrincipal:
+		return "", "", errNoPrincipal
+	case len(values) > 1:
+		return who, "principals " + effect.NewKey("", values...).Text, nil
+	}
+	return who, "principal " + who, nil
 }
 
 // digestCaller digests what authenticates the caller of r. Each list of values

@@ -98,6 +98,7 @@ var callers = []struct {
 	{"another header that is named", "caller x-api-key X-Tenant\n", []string{"X-API-Key: 1", "X-Tenant: a"}, []string{"X-API-Key: 1", "X-Tenant: b"}},
 	{"the same in another header", "caller X-API-Key X-Tenant\n", []string{"X-API-Key: a"}, []string{"X-Tenant: a"}},
 	{"another principal", "principal {http.request.header.X-User}\n", []string{"Authorization: Bearer a", "X-User: ann"}, []string{"Authorization: Bearer a", "X-User: bob"}},
+	{"another principal of the same text", "principal {http.request.header.X-Tenant}:{http.request.header.X-User}\n", []string{"X-Tenant: acme", "X-User: eu:ann"}, []string{"X-Tenant: acme:eu", "X-User: ann"}},
 }
 
 // What a caller did, another one never learns of, in whatever state it is. The
