@@ -106,7 +106,6 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"tool a {\neffect x-{http.mcp.args.id}\n}", "separate parts with spaces"},
 		{"tool a {\neffect {http.mcp.param.Id}\n}", "use {http.mcp.args.PATH}"},
 		{"tool a {\neffect refund {http.mcp.id}\n}", "effect: {http.mcp.id} is another one for each request, and a repeat would be another effect"},
-		{"tool a {\neffect refund {time.now.unix}\n}", "{time.now.unix} is another one for each request"},
 		{"tool a {\neffect refund {http.request.uuid}\n}", "{http.request.uuid} is another one for each request"},
 		{"tool a {\neffect {http.mcp.args.id}\neffect {http.mcp.args.id}\n}", "effect is given twice"},
 		{"tool a {\ninput_required_is_uncommitted\n}", "input_required_is_uncommitted says something of an effect"},

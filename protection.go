@@ -230,9 +230,9 @@ func (h *Handler) provisionEffects(ctx caddy.Context) error {
 	return nil
 }
 
-// perRequest is how placeholders begin that no two requests have in common: with
-// one in its key a tool would not be protected at all.
-var perRequest = []string{"{" + placeholderPrefix + "id}", "{http.request.uuid}", "{time.now"}
+// perRequest is what no two requests have in common: with it in its key a tool
+// would not be protected at all.
+var perRequest = []string{"{" + placeholderPrefix + "id}", "{http.request.uuid}"}
 
 // template is the key template of a tool's effect, nil if it has none.
 func (t *Tool) template() (*effect.Template, error) {
@@ -249,7 +249,7 @@ func (t *Tool) template() (*effect.Template, error) {
 		}
 	}
 	for _, part := range t.Effect {
-		if slices.ContainsFunc(perRequest, func(begin string) bool { return strings.HasPrefix(part, begin) }) {
+		if slices.Contains(perRequest, part) {
 			return nil, fmt.Errorf("tool %q: effect: %s is another one for each request, and a repeat would be another effect", t.Pattern, part)
 		}
 	}
