@@ -47,6 +47,7 @@ func TestProvisionErrors(t *testing.T) {
 		{"denied tool", &Handler{Deny: []string{"a", "b*c"}}, `denied tool pattern "b*c": a star may stand only at the end`},
 		{"denied tool without a name", &Handler{Deny: []string{""}}, "a denied tool needs a name or a pattern"},
 		{"allowed tool", &Handler{AllowOnly: []string{"a", "{env.TOOL}"}}, `allowed tool pattern "{env.TOOL}": placeholders are not replaced here`},
+		{"principal", &Handler{Protection: Protection{Principal: "}ann{"}}, "every caller would be the same"},
 		{"tool twice", &Handler{Tools: []Tool{{Pattern: "a"}, {Pattern: "a"}}}, `tool "a" is configured twice`},
 		{"placeholder in a namespace", &Handler{Namespace: "{env.NS}"}, `namespace "{env.NS}": placeholders are not replaced here`},
 		{"tool's codes", &Handler{Tools: []Tool{{Pattern: "a", AmbiguousCodes: []int64{5}}}}, `tool "a": ambiguous_codes: an error with code 5`},

@@ -115,6 +115,11 @@ func (p *Protection) setDefaults() {
 }
 
 func (p *Protection) validate() error {
+	if p.Principal != "" {
+		if err := checkPrincipal(p.Principal); err != nil {
+			return err
+		}
+	}
 	for _, d := range []struct {
 		option string
 		value  caddy.Duration
@@ -147,6 +152,13 @@ func (p *Protection) validate() error {
 		}
 	}
 	return p.Replay.validate()
+}
+
+func checkPrincipal(principal string) error {
+	if _, after, ok := strings.Cut(principal, "{"); ok && strings.Contains(after, "}") {
+		return nil
+	}
+	return fmt.Errorf("principal %q has no placeholder: every caller would be the same, and get the answers of the others", principal)
 }
 
 func (r *Replay) validate() error {
@@ -244,7 +256,7 @@ func (t *Tool) template() (*effect.Template, error) {
 	}
 	for _, part := range t.Effect {
 		// The text of a header is not the one text of the value that it mirrors.
-		if strings.Contains(part, "{"+placeholderPrefix+paramPrefix) {
+		if strings.Contains(part, "{"+placeholderPrefix+paramPrefix) || strings.Contains(strings.ToLower(part), "{http.request.header.mcp-") {
 			return nil, fmt.Errorf("tool %q: effect: %s may be another text for each spelling of one value: use {%s%sPATH}", t.Pattern, part, placeholderPrefix, argsPrefix)
 		}
 	}
@@ -280,6 +292,9 @@ func (p *Protection) unmarshalOption(d *caddyfile.Dispenser, option string) (kno
 	case "principal":
 		if !d.AllArgs(&p.Principal) || p.Principal == "" {
 			return true, d.Errf("principal needs exactly one text, as in {http.auth.user.id}")
+		}
+		if err := checkPrincipal(p.Principal); err != nil {
+			return true, d.WrapErr(err)
 		}
 		return true, nil
 	case "drain":
