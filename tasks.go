@@ -83,7 +83,8 @@ func (c *call) readTask(message []byte, answer *jsonrpc.Answer) (task jsonrpc.Ta
 	if c.message.Method == tasksResult && !notice {
 		named, err := jsonrpc.RelatedTask(message)
 		task = jsonrpc.Task{ID: asked, Status: jsonrpc.TaskCompleted, Answer: *answer}
-		return task, err == nil && (named == "" || named == asked)
+		// A tool's error that names no task may say that the task is not done yet.
+		return task, err == nil && (named == asked || named == "" && !answer.IsError)
 	}
 	task, err := jsonrpc.ReadTask(message)
 	if err != nil || !notice && task.ID != asked {

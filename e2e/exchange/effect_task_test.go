@@ -28,13 +28,14 @@ func legacyGet(method string) message {
 // A call that became a task is settled by what passes by of the task.
 func TestEffectTasks(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		call   string // its answer
-		ask    message
-		answer string
-		events bool
-		want   effect.State
-		stored string // in the answer to the call that is repeated
+		name    string
+		call    string // its answer
+		ask     message
+		answer  string
+		events  bool
+		options string // of the tool
+		want    effect.State
+		stored  string // in the answer to the call that is repeated
 	}{
 		{name: "working", call: modernTask, ask: modernGet("t1"),
 			answer: `{"resultType":"complete","taskId":"t1","status":"working"}`, want: effect.Deferred},
@@ -58,6 +59,12 @@ func TestEffectTasks(t *testing.T) {
 			answer: `{"content":["done"],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}`, want: effect.Committed, stored: `"content":["done"]`},
 		{name: "legacy result of another task", call: legacyTask, ask: legacyGet("tasks/result"),
 			answer: `{"content":["done"],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t2"}}}`, want: effect.Deferred},
+		{name: "legacy result that names no task", call: legacyTask, ask: legacyGet("tasks/result"),
+			answer: `{"content":["done"]}`, want: effect.Committed, stored: `"content":["done"]`},
+		{name: "legacy error of the task", call: legacyTask, ask: legacyGet("tasks/result"), options: "not_executed_on_error",
+			answer: `{"content":[],"isError":true,"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t1"}}}`, want: effect.Failed},
+		{name: "legacy error that names no task", call: legacyTask, ask: legacyGet("tasks/result"), options: "not_executed_on_error",
+			answer: `{"content":["not ready"],"isError":true}`, want: effect.Deferred},
 		{name: "legacy completed", call: legacyTask, ask: legacyGet("tasks/get"),
 			answer: `{"taskId":"t1","status":"completed"}`, want: effect.Deferred},
 		{name: "legacy cancelled", call: legacyTask, ask: legacyGet("tasks/cancel"),
@@ -70,7 +77,7 @@ func TestEffectTasks(t *testing.T) {
 				reply = brokenup.SSE("data: " + answer + "\n\n")
 			}
 			up := brokenup.TCP(t, brokenup.Each(brokenup.JSON(c.call), reply))
-			p := protect(t, refundTool, proxy(up.Addr()))
+			p := protect(t, strings.Replace(refundTool, "{\n", "{\n"+c.options+"\n", 1), proxy(up.Addr()))
 
 			begin := refund()
 			begin.legacy = c.ask.legacy
