@@ -113,6 +113,10 @@ func (c *call) identify() (*effect.Call, *effectRefusal) {
 	}
 	_, _ = rand.Read(command.Token[:]) // it never fails
 
+	if len(c.name) > maxToolName {
+		return nil, refuseEffect(reasonNoKey, effect.CodeNoKey,
+			"The name of the tool is too long to be put on record. Nothing was forwarded; call a tool that the server has.", memberData("placeholder", "{http.mcp.name}"))
+	}
 	var refusal *effectRefusal
 	if command.Who, command.Caller, refusal = c.caller(repl); refusal != nil {
 		return nil, refusal
@@ -138,6 +142,11 @@ func memberData(name, text string) []byte {
 	data, _ := json.Marshal(map[string]string{name: text}) // it never fails
 	return data
 }
+
+// maxToolName is the longest name of a tool that is protected, in bytes. With a
+// pattern clients choose what follows it, and it stands in every record and
+// receipt too.
+const maxToolName = 1024
 
 // maxPrincipal is the longest principal, in bytes: it stands in every record
 // and receipt.

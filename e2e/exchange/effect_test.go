@@ -248,6 +248,19 @@ func TestEffectRefusals(t *testing.T) {
 	}
 }
 
+// A client cannot fill the ledger with the name of a tool.
+func TestEffectOfALongName(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Answer(ok))
+	p := protect(t, "tool create_* {\neffect refund {http.mcp.args.payment_id}\n}", proxy(up.Addr()))
+	m := refund()
+	m.legacy, m.tool = true, "create_"+large(2000)
+	call(t, p.Site, m).refusedWith(t, effect.CodeNoKey)
+	p.wantState(t, effect.None, 0)
+	m.tool = m.tool[:1024]
+	call(t, p.Site, m)
+	p.wantState(t, effect.Committed, 1)
+}
+
 // A client that has an event id could go on with the stream where nobody sees
 // the outcome.
 func TestEffectStreamsHaveNoIDs(t *testing.T) {
