@@ -87,6 +87,7 @@ var (
 	errNotSQLite = errors.New("the file is no SQLite database: name another path, or move the file away")
 	errForeign   = errors.New("the file is a database of another application: name another path")
 	errLocked    = errors.New("another process keeps the file locked: end it, or what it does with the file")
+	errRemoved   = errors.New("the file was removed or replaced: bring it back; whoever opens the path anew knows nothing of what was in it")
 	errLost      = errors.New("the file is missing or empty, but not its log, with the extension -wal: effects on record are lost; bring back the file that belongs to the log, or move the log away to begin anew")
 )
 

@@ -106,11 +106,17 @@ func (l *Ledger) open(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
+	file := new(place)
+	if l.options.VFS == "" {
+		if file, err = placeOf(path); err != nil {
+			return err
+		}
+	}
 	c, err := connect(ctx, name, l.options.synchronous)
 	if err != nil {
 		return err
 	}
-	l.writer = &writer{conn: c, options: l.options}
+	l.writer = &writer{conn: c, options: l.options, file: file}
 	if err := c.migrate(); err != nil {
 		return err
 	}

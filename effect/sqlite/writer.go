@@ -15,6 +15,7 @@ import (
 type writer struct {
 	conn    *conn
 	options Options
+	file    *place     // that it is to be in
 	batch   []*request // that is being applied
 	pages   int        // in the write-ahead log
 	kept    int        // of them, at the last checkpoint
@@ -85,6 +86,9 @@ func (w *writer) transact(begin string, batch []*request) (*request, error) {
 	}
 	if !written {
 		return nil, nil
+	}
+	if !w.file.isThere() {
+		return nil, errRemoved
 	}
 	if err := w.conn.prepare("COMMIT").exec(); err != nil {
 		return nil, err

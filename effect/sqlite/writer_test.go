@@ -2,10 +2,12 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -240,5 +242,40 @@ func TestOnBatch(t *testing.T) {
 	shut(t, l)
 	if !reflect.DeepEqual(sizes, []int{1}) {
 		t.Errorf("commits of %v", sizes)
+	}
+}
+
+// A file that is not where it was is nobody else's record any more: whoever opens
+// the path now begins anew. Nothing is let through, until it is back.
+func TestFileThatWasRemoved(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("what is open cannot be removed there")
+	}
+	for name, takeAway := range map[string]func(path string) error{
+		"removed": func(path string) error { return os.Rename(path, path+".away") },
+		"replaced": func(path string) error {
+			return errors.Join(os.Rename(path, path+".away"), os.WriteFile(path, nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ledger.db")
+			l := open(t, path)
+			defer shut(t, l)
+			if _, err := l.Apply(t.Context(), newCall("x")); err != nil {
+				t.Fatal(err)
+			}
+			if err := takeAway(path); err != nil {
+				t.Fatal(err)
+			}
+			if change, err := l.Apply(t.Context(), newCall("y")); err == nil || !strings.Contains(err.Error(), "the file was removed or replaced: bring it back") {
+				t.Errorf("%s, %v", change.Answer, err)
+			}
+			if err := os.Rename(path+".away", path); err != nil {
+				t.Fatal(err)
+			}
+			if change, err := l.Apply(t.Context(), newCall("y")); err != nil || change.Answer != effect.Forward {
+				t.Errorf("%s, %v", change.Answer, err)
+			}
+		})
 	}
 }
