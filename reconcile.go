@@ -192,7 +192,7 @@ const maxReconcileAnswer = 64 << 10
 // readWord reads an answer.
 func readWord(answer []byte) (word string, err error) {
 	text := string(bytes.TrimSpace(answer))
-	if bytes.HasPrefix(answer, []byte("{")) {
+	if strings.HasPrefix(text, "{") {
 		var object map[string]jsontext.Value // it has each name once, and in its case
 		if err := json.Unmarshal(answer, &object); err != nil || json.Unmarshal(object["outcome"], &text) != nil {
 			return wordUnknown, errors.New("it answered with a JSON object without a readable outcome")

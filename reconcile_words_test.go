@@ -22,6 +22,7 @@ func TestReconcileWords(t *testing.T) {
 		{"as long as can be", "committed" + pad[len("committed"):], wordCommitted},
 		{"too long", "committed" + pad + "not", wordUnknown},
 		{"an object that is too long", `{"outcome":"committed"}` + pad + "not", wordUnknown},
+		{"an object after a line break", "\n {\"outcome\":\"committed\"}\n", wordCommitted},
 		{"no outcome", `{"outcome":null}`, wordUnknown},
 		{"two outcomes", `{"outcome":"unknown","outcome":"not_executed"}`, wordUnknown},
 		{"in another case", `{"Outcome":"committed"}`, wordUnknown},
