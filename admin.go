@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/go-json-experiment/json"
@@ -59,16 +60,24 @@ const (
 
 var endpoints = []endpoint{
 	{http.MethodGet, pathStatus, reading((*desk).status)},
-	{http.MethodGet, pathEffects, reading((*desk).effects)},
-	{http.MethodGet, pathEffect, reading((*desk).effect)},
-	{http.MethodGet, pathReceipts, reading((*desk).receipts)},
+	{http.MethodGet, pathEffects, reading((*desk).effects, "state", "older_than", "limit")},
+	{http.MethodGet, pathEffect, reading((*desk).effect, "namespace", "key")},
+	{http.MethodGet, pathReceipts, reading((*desk).receipts, "limit")},
 	{http.MethodPost, pathResolve, judging((*desk).resolve)},
 	{http.MethodPost, pathReopen, judging((*desk).reopen)},
 }
 
-// reading makes an endpoint of what reads the query.
-func reading[T any](ask func(*desk, context.Context, url.Values) (T, error)) func(context.Context, *desk, url.Values, []byte) (any, error) {
-	return func(ctx context.Context, d *desk, query url.Values, _ []byte) (any, error) { return ask(d, ctx, query) }
+// reading makes an endpoint of what reads the query, and the parameters that it
+// knows. One that is misspelled would silently select everything.
+func reading[T any](ask func(*desk, context.Context, url.Values) (T, error), known ...string) func(context.Context, *desk, url.Values, []byte) (any, error) {
+	return func(ctx context.Context, d *desk, query url.Values, _ []byte) (any, error) {
+		for name := range query {
+			if !slices.Contains(known, name) {
+				return nil, refused(http.StatusBadRequest, "the parameter %q is not known here: the known ones are %v", name, known)
+			}
+		}
+		return ask(d, ctx, query)
+	}
 }
 
 // judging makes an endpoint of what reads a verdict from the body.

@@ -236,6 +236,7 @@ func TestAdminBadRequests(t *testing.T) {
 	}{
 		{"POST", "effects", "", 405, "the method is POST: it must be GET"},
 		{"GET", "resolve", "", 405, "the method is GET: it must be POST"},
+		{"GET", "effects?stat=ambiguous", "", 400, `the parameter "stat" is not known here: the known ones are [state older_than limit]`},
 		{"GET", "effects?state=lost", "", 400, `state is "lost": it must be one of [executing held deferred committed failed ambiguous]`},
 		{"GET", "effects?state=none", "", 400, `state is "none"`},
 		{"GET", "effects?older_than=long", "", 400, `older_than is "long": it must be a time such as 90s, 2h or 7d`},

@@ -80,6 +80,6 @@ func awaitLedgers() {
 	select {
 	case <-closed:
 	case <-time.After(limit):
-		log.Warn("not all outcomes of tool calls are on record: those that are not will be ambiguous")
+		log.Warn("not everything is on record: outcomes of tool calls that are not will be ambiguous")
 	}
 }

@@ -99,7 +99,7 @@ const (
 func (p *Protection) setDefaults() {
 	setDefault(&p.Drain, caddy.Duration(defaultDrain))
 	setDefault(&p.MaxDrained, defaultMaxDrained)
-	setDefault(&p.SettleAfter, 2*p.Drain+caddy.Duration(lease))
+	setDefault(&p.SettleAfter, min(2*p.Drain+caddy.Duration(lease), caddy.Duration(maxDuration)))
 	setDefault(&p.MaxJoined, defaultMaxJoined)
 	setDefault(&p.ElicitationTimeout, caddy.Duration(defaultElicitationTimeout))
 	setDefault(&p.ElicitationRounds, defaultElicitationRounds)

@@ -289,9 +289,12 @@ func (l lapse) event(r *Record, _ time.Time) Event {
 	return Timeout
 }
 
-func (l lapse) apply(r *Record, receipt *Receipt, _ time.Time) {
+func (l lapse) apply(r *Record, receipt *Receipt, now time.Time) {
 	receipt.Observation = receipt.From.String() + "_timeout"
 	r.Deadline = time.Time{}
+	if r.Active.After(now) {
+		r.Active = now // the clock was set back: the time until it can be settled begins here
+	}
 	if receipt.From == Held {
 		// The leg that asked has had its say: a repeat of it must not hold the effect again.
 		r.Token = Token{}

@@ -94,6 +94,16 @@ func (r Record) Reservation() Reservation { return Reservation{r.Key, r.Attempt,
 // SettleAt returns from when on the record can be resolved as failed.
 func (r Record) SettleAt() time.Time { return r.Active.Add(r.SettleAfter) }
 
+// runsOut reports whether the lease, or the time for an input or a task, is over.
+// A lease that begins more than its length in the future is over too: the clock
+// was set back, and nobody renews it.
+func (r Record) runsOut(now time.Time) bool {
+	if r.Deadline.IsZero() {
+		return false
+	}
+	return !now.Before(r.Deadline) || r.State == Executing && r.Active.Sub(now) > r.Deadline.Sub(r.Active)
+}
+
 // retained returns until when a committed or failed record is kept.
 func (r Record) retained() time.Time { return r.Since.Add(r.Retain) }
 

@@ -31,7 +31,7 @@ type Change struct {
 func Step(r Record, c Command, now time.Time) Change {
 	now = now.UTC().Truncate(time.Microsecond)
 	change := Change{Before: r, After: r}
-	if !r.Deadline.IsZero() && !now.Before(r.Deadline) {
+	if r.runsOut(now) {
 		change.meet(lapse{r.Key}, now)
 	}
 	change.dropAnswer(now)

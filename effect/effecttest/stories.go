@@ -110,6 +110,13 @@ var stories = []struct {
 		s.after(time.Microsecond).call().wants(effect.Unknown, effect.Ambiguous)
 		s.apply(effect.Renewal{Reservation: r, Lease: lease}).wants(effect.Alive, effect.Ambiguous)
 	}},
+	{"a clock that is set back keeps nothing under way", func(s *story) {
+		s.reserved()
+		s.after(-lease).call().wants(effect.InProgress, effect.Executing)
+		s.after(-time.Microsecond).call().wants(effect.Unknown, effect.Ambiguous)
+		s.after(settleAfter-time.Microsecond).apply(s.resolution(1, false)).wants(effect.TooEarly, effect.Ambiguous)
+		s.after(time.Microsecond).apply(s.resolution(1, false)).wants(effect.Settled, effect.Failed)
+	}},
 	{"a sweep makes it true without traffic", func(s *story) {
 		s.reserved()
 		s.after(lease).sweep()
