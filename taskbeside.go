@@ -63,7 +63,9 @@ func (w *taskWriter) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 		w.held = false
-		if _, err := w.ResponseWriter.Write(w.text); err != nil {
+		_, err := w.ResponseWriter.Write(w.text)
+		w.drop()
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -106,6 +108,15 @@ func (w *taskWriter) Event(e *sse.Event) {
 		w.c.settleTask(w.text, &answer)
 	}
 	w.text, w.tooLarge = w.text[:0], false
+	if cap(w.text) > maxIdle {
+		w.drop() // a stream may last for hours
+	}
+}
+
+// drop gives up the memory of the text.
+func (w *taskWriter) drop() {
+	w.c.unhold(int64(cap(w.text)))
+	w.text = nil
 }
 
 // Pass and Overflow are not needed: the bytes are relayed apart from this.

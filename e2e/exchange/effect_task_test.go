@@ -3,11 +3,15 @@
 package exchange
 
 import (
+	"bufio"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/caddymcp/gateway/effect"
 	"github.com/caddymcp/gateway/internal/brokenup"
+	"github.com/caddymcp/gateway/internal/brokenup/incaddy"
 )
 
 // What an upstream answers to a call that becomes a task, in either generation.
@@ -150,5 +154,55 @@ func TestEffectTaskIDGivenAgain(t *testing.T) {
 	p.wantState(t, effect.Deferred, 1)
 	if a := call(t, p.Site, refund()); strings.Contains(a.body, "txn_2") {
 		t.Errorf("a call is answered with the result of another: %s", a.body)
+	}
+}
+
+// What is read beside of a stream or of the answer about a task is held only
+// while it comes: a stream may last for hours after its one large event.
+func TestEffectStreamsHoldNothing(t *testing.T) {
+	note := `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"` + large(900<<10) + `"}}`
+	for _, c := range []struct{ name, text, end string }{
+		{"events", streamHead + chunkOf("data: "+note+"\n\n: end\n\n"), ": end\n"},
+		{"a task that is too large", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunkOf(note) + chunkOf(note+" end\n"), " end\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stream := brokenup.TCP(t, func(conn *brokenup.Conn) {
+				if _, ok := conn.Read(); ok {
+					conn.Send(c.text)
+					conn.Drain()
+				}
+			})
+			up := brokenup.TCP(t, brokenup.Answer(ok))
+			p := protect(t, refundTool+"max_body 1MiB\nresponse_buffer 1MiB\nmax_held 4MiB\n",
+				"@task header Mcp-Method tasks/get\nhandle @task {\n"+proxy(stream.Addr(), "flush_interval -1")+"\n}\nhandle {\n"+proxy(up.Addr())+"\n}")
+			for range 6 {
+				m := modernGet("t1")
+				res, err := incaddy.Client(t, false).Do(m.request(t.Context(), p.URL))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer res.Body.Close()
+				awaitLine(t, res.Body, c.end)
+			}
+			pad := message{tool: "look_up", args: `{"pad":"` + large(900<<10) + `"}`}
+			if a := call(t, p.Site, pad); a.status != http.StatusOK {
+				t.Errorf("there is no room for a call: %d %s", a.status, a.body)
+			}
+		})
+	}
+}
+
+// awaitLine reads a body until a line ends like this.
+func awaitLine(t *testing.T, body io.Reader, end string) {
+	t.Helper()
+	lines := bufio.NewReader(body)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(line, end) {
+			return
+		}
 	}
 }
