@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -24,20 +23,13 @@ const protectedTool = `mcp_gateway /mcp {
 // measureEffects compares calls of a protected tool with those of another one,
 // and both with what the disk under the ledger can do. They take turns.
 func measureEffects(ctx context.Context, o options, dir string, up *upstream, body []byte) error {
-	var err error
 	variants := []*variant{
 		{name: "unprotected", directive: "mcp_gateway /mcp"},
 		{name: "protected", directive: protectedTool, serial: new(atomic.Int64)},
 	}
-	for _, v := range variants {
-		v.caddy, err = startCaddy(ctx, o.caddy, filepath.Join(dir, v.name), v.directive, up.addr)
-		if err != nil {
-			return fmt.Errorf("starting %s: %w", v.name, err)
-		}
-		defer v.caddy.stop()
-		if err := check(ctx, v, body); err != nil {
-			return fmt.Errorf("checking %s: %w", v.name, err)
-		}
+	defer stopAll(variants)
+	if err := startAll(ctx, o, dir, variants, up, body); err != nil {
+		return err
 	}
 
 	samples := make(map[string][]sample)

@@ -109,15 +109,9 @@ func run(ctx context.Context, o options) error {
 		{name: "gateway", directive: "mcp_gateway /mcp"},
 		{name: "plain again"},
 	}
-	for _, v := range variants {
-		v.caddy, err = startCaddy(ctx, o.caddy, filepath.Join(dir, v.name), v.directive, up.addr)
-		if err != nil {
-			return fmt.Errorf("starting %s: %w", v.name, err)
-		}
-		defer v.caddy.stop()
-		if err := check(ctx, v, body); err != nil {
-			return fmt.Errorf("checking %s: %w", v.name, err)
-		}
+	defer stopAll(variants)
+	if err := startAll(ctx, o, dir, variants, up, body); err != nil {
+		return err
 	}
 	if err := measure(ctx, o, variants, body); err != nil {
 		return err
@@ -126,6 +120,29 @@ func run(ctx context.Context, o options) error {
 		o.rounds, o.slice, o.conns, o.size, runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	report(os.Stdout, variants)
 	return nil
+}
+
+// startAll starts a Caddy for each variant, and looks at an answer of it.
+func startAll(ctx context.Context, o options, dir string, variants []*variant, up *upstream, body []byte) (err error) {
+	for _, v := range variants {
+		v.caddy, err = startCaddy(ctx, o.caddy, filepath.Join(dir, v.name), v.directive, up.addr)
+		if err != nil {
+			return fmt.Errorf("starting %s: %w", v.name, err)
+		}
+		if err := check(ctx, v, body); err != nil {
+			return fmt.Errorf("checking %s: %w", v.name, err)
+		}
+	}
+	return nil
+}
+
+// stopAll stops those that were started.
+func stopAll(variants []*variant) {
+	for _, v := range variants {
+		if v.caddy != nil {
+			v.caddy.stop()
+		}
+	}
 }
 
 // build makes a Caddy with the module of the folder that bench runs in.
