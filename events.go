@@ -114,6 +114,9 @@ func (s *eventSink) Event(e *sse.Event) {
 		x.toolsChanged()
 	}
 
+	if x.ended && e.Message() && answer.Kind == jsonrpc.Result && answer.ID == jsonrpc.IDOurs {
+		x.contradict()
+	}
 	if x.ended || !e.Message() || !isFinal(&answer) || answer.ID != jsonrpc.IDOurs {
 		x.later = x.later || hasData
 		s.out = append(s.out, e.Raw...)

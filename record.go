@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/caddymcp/gateway/effect"
 	"github.com/caddymcp/gateway/jsonrpc"
@@ -27,6 +30,24 @@ func (x *exchange) outcome() effect.Outcome {
 		o.TaskID, o.TaskFor = x.answer.TaskID, microseconds(x.h.TaskTimeout)
 	}
 	return o
+}
+
+// contradict raises the alarm for a protected call that the upstream first said
+// was not dispatched, and then gave a result of: its repeat may have been let
+// through.
+func (x *exchange) contradict() {
+	if x.reservation == nil || x.verdict.Outcome != outcome.Failed {
+		return
+	}
+	defer x.h.ledger.acquire()()
+	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
+	defer cancel()
+	_, err := x.h.ledger.Apply(ctx, effect.Outcome{
+		Reservation: x.reservation.Reservation, Outcome: outcome.Committed, Observation: "result_after_refusal", Upstream: x.upstream(), Bytes: x.writer.came,
+	})
+	if err != nil {
+		x.h.logger.Error("a tool call that was refused has a result, and the alarm for it could not be recorded", zap.Object("mcp", x.call), zap.Error(err))
+	}
 }
 
 // maxEnvelope is how much of a message is kept beside its result, in bytes.

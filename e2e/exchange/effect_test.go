@@ -289,3 +289,15 @@ func TestEffectInsideAnotherGateway(t *testing.T) {
 		}
 	}
 }
+
+// What a server first refuses and then gives a result of may be made twice, and
+// somebody must hear of it.
+func TestEffectOfARefusalWithAResult(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Answer(brokenup.SSE("data: "+failure("-32602")+"\n\ndata: "+complete+"\n\n")))
+	p := protect(t, refundTool, proxy(up.Addr()))
+	call(t, p.Site, refund())
+	p.wantState(t, effect.Failed, 1)
+	if _, receipts := p.record(t); receipts[len(receipts)-1].Answer != effect.Alarm {
+		t.Errorf("the receipts are %+v", receipts)
+	}
+}
