@@ -22,7 +22,16 @@ import (
 	"github.com/caddymcp/gateway/effect/sqlite"
 )
 
-var kills = flag.Int("crash.kills", 100, "how many times Caddy is killed")
+var kills = flag.Int("crash.kills", usualKills(), "how many times Caddy is killed")
+
+// usualKills is as many as a person waits for, and five times that before a change
+// lands.
+func usualKills() int {
+	if os.Getenv("CI") != "" {
+		return 500
+	}
+	return 100
+}
 
 // Caddy is killed at any point of protected calls, under load, and started
 // again, over and over. Whatever a client was told stays true.
