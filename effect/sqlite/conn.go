@@ -145,7 +145,14 @@ func (st *statement) duration(d time.Duration) { st.int(d.Microseconds()) }
 // next goes to the next row, and reports whether there is one.
 func (st *statement) next() bool {
 	st.column = -1
-	return st.err == nil && st.s.Step()
+	if st.err != nil {
+		return false
+	}
+	if st.s.Step() {
+		return true
+	}
+	st.err = st.s.Err() // that it was interrupted is not said again
+	return false
 }
 
 // done ends the execution and returns its error.

@@ -42,13 +42,8 @@ func (l *Ledger) read(ctx context.Context, read func(*conn) error) error {
 		return ctx.Err()
 	}
 	defer func() { l.readers <- c }()
-	c.waiting = func() bool { return ctx.Err() == nil }
-	defer c.db.SetInterrupt(c.db.SetInterrupt(ctx))
-	err := c.prepare("BEGIN").exec()
-	if err == nil {
-		err = read(c)
-		c.rollback()
-	}
+	err := c.interruptible(ctx, read)
+	c.rollback()
 	switch {
 	case err == nil:
 		return nil
@@ -56,6 +51,17 @@ func (l *Ledger) read(ctx context.Context, read func(*conn) error) error {
 		return ctx.Err()
 	}
 	return fmt.Errorf("reading the ledger: %w", err)
+}
+
+// interruptible reads until the context is done. What it begins, the caller is
+// to end: then nothing interrupts that.
+func (c *conn) interruptible(ctx context.Context, read func(*conn) error) error {
+	c.waiting = func() bool { return ctx.Err() == nil }
+	defer c.db.SetInterrupt(c.db.SetInterrupt(ctx))
+	if err := c.prepare("BEGIN").exec(); err != nil {
+		return err
+	}
+	return read(c)
 }
 
 // Load implements effect.Ledger.
