@@ -13,8 +13,9 @@ import (
 // conn is a connection that keeps its statements. One goroutine at a time uses
 // it.
 type conn struct {
-	db    *sqlite3.Conn
-	stmts map[string]*sqlite3.Stmt
+	db     *sqlite3.Conn
+	stmts  map[string]*statement
+	newest int64 // the id of the newest receipt in this transaction, 0 if it was not asked for
 
 	// waiting reports whether it is still worth waiting for another process.
 	waiting func() bool
@@ -26,7 +27,7 @@ func connect(ctx context.Context, name, synchronous string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{db: db, stmts: make(map[string]*sqlite3.Stmt), waiting: func() bool { return ctx.Err() == nil }}
+	c := &conn{db: db, stmts: make(map[string]*statement), waiting: func() bool { return ctx.Err() == nil }}
 	err = db.BusyHandler(func(context.Context, int) bool { return c.wait() })
 	if err == nil {
 		// Where a flush leaves what is written in the disk's own cache, a full one
@@ -52,7 +53,7 @@ func (c *conn) wait() bool {
 
 func (c *conn) close() error {
 	for _, s := range c.stmts {
-		_ = s.Close() // it says again what its last step said
+		_ = s.s.Close() // it says again what its last step said
 	}
 	return c.db.Close()
 }
@@ -69,15 +70,17 @@ func (c *conn) rollback() {
 
 // prepare returns a statement to bind parameters to, in their order.
 func (c *conn) prepare(sql string) *statement {
-	s, ok := c.stmts[sql]
+	st, ok := c.stmts[sql]
 	if !ok {
-		var err error
-		if s, _, err = c.db.Prepare(sql); err != nil {
+		s, _, err := c.db.Prepare(sql)
+		if err != nil {
 			return &statement{err: err}
 		}
-		c.stmts[sql] = s
+		st = &statement{s: s, texts: make([]bound, s.BindCount()+1)}
+		c.stmts[sql] = st
 	}
-	return &statement{s: s}
+	st.param, st.err = 0, nil
+	return st
 }
 
 // isBusy reports whether an error says only that another connection is at work.
@@ -92,8 +95,15 @@ var errUnreadable = errors.New("the record cannot be read")
 // rows, both in their order. The first error stays.
 type statement struct {
 	s             *sqlite3.Stmt
+	texts         []bound // by parameter
 	param, column int
 	err           error
+}
+
+// bound is the text that a parameter was last bound to, if it was.
+type bound struct {
+	is   bool
+	text string
 }
 
 // bind counts a parameter, unless there was an error.
@@ -108,10 +118,14 @@ func (st *statement) int(n int64) {
 	}
 }
 
+// text binds a text, unless it is what is bound already: SQLite would copy it
+// each time, and most are names that come again.
 func (st *statement) text(s string) {
-	if st.bind() {
-		st.err = st.s.BindText(st.param, s)
+	if !st.bind() || st.texts[st.param] == (bound{true, s}) {
+		return
 	}
+	st.err = st.s.BindText(st.param, s)
+	st.texts[st.param] = bound{st.err == nil, s}
 }
 
 // blob binds bytes, or null for nil.

@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"errors"
+
+	"github.com/caddymcp/gateway/effect"
 )
 
 // Synchronous chooses another level than FULL, to lose with.
@@ -13,6 +15,29 @@ func (o *Options) Batch(n int) { o.maxBatch = n }
 
 // Queued returns how many commands wait.
 func (l *Ledger) Queued() int { return len(l.queue) }
+
+// Outlines as they are stored.
+var (
+	AppendOutline = appendOutline
+	ParseOutline  = parseOutline
+)
+
+// Store stores a change in a file that nobody else writes to, whatever led to it.
+func Store(ctx context.Context, path string, change effect.Change) error {
+	name, err := prepare(path, "")
+	if err != nil {
+		return err
+	}
+	c, err := connect(ctx, name, "FULL")
+	if err != nil {
+		return err
+	}
+	before, err := c.load(change.Before.Key.Digest())
+	if err == nil {
+		err = c.save(before, &change)
+	}
+	return errors.Join(err, c.close())
+}
 
 // Check has SQLite look at everything.
 func (l *Ledger) Check(ctx context.Context) error {

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	selectReceipts     = `SELECT ` + receiptColumns + ` FROM receipts WHERE record = ? ORDER BY id`
+	selectReceipt      = `SELECT previous, ` + receiptColumns + ` FROM receipts WHERE id = ? AND record = ?`
 	selectLastReceipts = `SELECT namespace, key, at, receipts.attempt, event, receipts.answer, state_before, state_after, receipts.who, why,
 	receipts.tool, receipts.fingerprint, receipts.observation, receipts.revision, receipts.upstream, bytes, arguments
 	FROM receipts JOIN records ON records.id = record ORDER BY receipts.id DESC LIMIT ?`
 	selectState = `SELECT ` + listedColumns + ` FROM records WHERE state = ? AND since < ? ORDER BY since, namespace, key LIMIT ?`
 	selectTask  = `SELECT ` + listedColumns + ` FROM records WHERE task = ? AND task <> '' AND namespace = ? AND upstream = ? AND caller = ?
 	AND state IN ('deferred', 'ambiguous') LIMIT 2`
-	selectDue    = `SELECT namespace, key FROM records WHERE due <= ? ORDER BY due LIMIT ?`
+	selectLeases = `SELECT namespace, key FROM records WHERE due <= ? AND state = 'executing' LIMIT ?`
+	selectDue    = `SELECT namespace, key FROM records WHERE due <= ? AND state <> 'executing' ORDER BY due LIMIT ?`
 	selectCensus = `SELECT state, count(*), min(since) FROM records GROUP BY state`
 )
 
@@ -67,21 +68,35 @@ func (c *conn) interruptible(ctx context.Context, read func(*conn) error) error 
 // Load implements effect.Ledger.
 func (l *Ledger) Load(ctx context.Context, key effect.Key) (record effect.Record, receipts []effect.Receipt, err error) {
 	err = l.read(ctx, func(c *conn) error {
-		r, err := c.load(key)
+		r, err := c.load(key.Digest())
 		if err != nil || r.id == 0 {
 			return err
 		}
 		record = r.Record
-		st := c.prepare(selectReceipts)
-		st.int(r.id)
-		for st.next() {
-			receipt := st.readReceipt()
-			receipt.Key = key
-			receipts = append(receipts, receipt)
-		}
-		return st.done()
+		receipts, err = c.trail(r)
+		return err
 	})
 	return record, receipts, err
+}
+
+// trail returns the receipts of a record, the oldest first.
+func (c *conn) trail(r row) (receipts []effect.Receipt, err error) {
+	for id := r.receipt; id != 0; {
+		st := c.prepare(selectReceipt)
+		st.int(id)
+		st.int(r.id)
+		id = st.readPrevious(id)
+		if st.err == nil {
+			receipt := st.readReceipt()
+			receipt.Key = r.Key
+			receipts = append(receipts, receipt)
+		}
+		if err := st.done(); err != nil {
+			return nil, err
+		}
+	}
+	slices.Reverse(receipts)
+	return receipts, nil
 }
 
 // List implements effect.Ledger.
@@ -154,14 +169,20 @@ func (l *Ledger) Task(ctx context.Context, t effect.Task) (record effect.Record,
 
 // Due implements effect.Ledger.
 func (l *Ledger) Due(ctx context.Context, limit int) (keys []effect.Key, err error) {
+	now := l.options.Now()
 	err = l.read(ctx, func(c *conn) error {
-		st := c.prepare(selectDue)
-		st.time(l.options.Now())
-		st.int(int64(max(limit, 0)))
-		for st.next() {
-			keys = append(keys, effect.Key{Namespace: st.readText(), Text: st.readText()})
+		for _, query := range []string{selectLeases, selectDue} {
+			st := c.prepare(query)
+			st.time(now)
+			st.int(int64(max(limit-len(keys), 0)))
+			for st.next() {
+				keys = append(keys, effect.Key{Namespace: st.readText(), Text: st.readText()})
+			}
+			if err := st.done(); err != nil {
+				return err
+			}
 		}
-		return st.done()
+		return nil
 	})
 	return keys, err
 }

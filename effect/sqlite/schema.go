@@ -38,7 +38,7 @@ CREATE TABLE records (
 	token            BLOB NOT NULL,
 	tool             TEXT NOT NULL,
 	fingerprint      BLOB NOT NULL,
-	outline          TEXT,
+	outline          BLOB,
 	caller           TEXT NOT NULL,
 	who              TEXT NOT NULL,
 	revision         TEXT NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE records (
 	observation      TEXT NOT NULL,
 	active           INTEGER NOT NULL,
 	deadline         INTEGER,
-	hold_digest      BLOB NOT NULL,
+	hold_digest      BLOB,
 	hold_round       INTEGER NOT NULL,
 	hold_deadline    INTEGER,
 	hold_uncommitted INTEGER NOT NULL,
@@ -54,15 +54,18 @@ CREATE TABLE records (
 	settle_after     INTEGER NOT NULL,
 	retain           INTEGER NOT NULL,
 	answer_until     INTEGER,
-	answer           BLOB
+	answer           BLOB,
+	receipt          INTEGER NOT NULL -- the id of the last one
 ) STRICT;
 CREATE INDEX records_state ON records (state, since);
-CREATE INDEX records_due ON records (due) WHERE due IS NOT NULL;
+-- What is executing is not for long, and is found by its state.
+CREATE INDEX records_due ON records (due) WHERE due IS NOT NULL AND state <> 'executing';
 CREATE INDEX records_task ON records (task) WHERE task <> '';
 
 CREATE TABLE receipts (
 	id           INTEGER PRIMARY KEY,
 	record       INTEGER NOT NULL, -- the id of the record
+	previous     INTEGER NOT NULL, -- the id of the record's receipt before, 0 for none: that costs less than an index
 	at           INTEGER NOT NULL,
 	attempt      INTEGER NOT NULL,
 	event        TEXT NOT NULL,
@@ -79,7 +82,6 @@ CREATE TABLE receipts (
 	bytes        INTEGER NOT NULL,
 	arguments    BLOB
 ) STRICT;
-CREATE INDEX receipts_record ON receipts (record);
 `,
 }
 

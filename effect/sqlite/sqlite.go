@@ -11,6 +11,7 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"runtime"
@@ -67,6 +68,7 @@ type Ledger struct {
 type request struct {
 	ctx     context.Context
 	command effect.Command
+	digest  [sha256.Size]byte // of its key
 	change  effect.Change
 	err     error
 	done    chan struct{} // closed when change and err are set
@@ -152,7 +154,7 @@ func (l *Ledger) Apply(ctx context.Context, c effect.Command) (effect.Change, er
 	if err := ctx.Err(); err != nil {
 		return effect.Change{}, err
 	}
-	r := &request{ctx: ctx, command: c, done: make(chan struct{})}
+	r := &request{ctx: ctx, command: c, digest: c.Target().Digest(), done: make(chan struct{})}
 	select {
 	case <-l.closing:
 		return effect.Change{}, errClosed

@@ -71,6 +71,7 @@ func (w *writer) transact(begin string, batch []*request) (*request, error) {
 		return nil, err
 	}
 	defer w.conn.rollback()
+	w.conn.newest = 0
 	now, written := w.options.Now(), false
 	for _, r := range batch {
 		if r.err == nil {
@@ -101,7 +102,7 @@ func (w *writer) transact(begin string, batch []*request) (*request, error) {
 
 // step applies one command.
 func (w *writer) step(r *request, now time.Time) error {
-	before, err := w.conn.load(r.command.Target())
+	before, err := w.conn.load(r.digest)
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,7 @@ func TestOthersDoNotFailWithOne(t *testing.T) {
 		}
 	}
 	shut(t, l)
-	execute(t, path, `UPDATE records SET state = 'nowhere' WHERE key LIKE '%0%'; UPDATE records SET outline = '{' WHERE key LIKE '%1%';
+	execute(t, path, `UPDATE records SET state = 'nowhere' WHERE key LIKE '%0%'; UPDATE records SET outline = x'7b' WHERE key LIKE '%1%';
 		UPDATE records SET token = x'00' WHERE key LIKE '%2%'`)
 
 	l = open(t, path)
