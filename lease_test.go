@@ -33,7 +33,7 @@ func init() {
 		b := new(brief)
 		return b, b.UnmarshalCaddyfile(h.Dispenser)
 	})
-	httpcaddyfile.RegisterDirectiveOrder("brief", httpcaddyfile.Before, "reverse_proxy")
+	httpcaddyfile.RegisterDirectiveOrder("brief", httpcaddyfile.Before, "invoke")
 }
 
 // brief is the handler with another lease.
@@ -416,6 +416,44 @@ func TestLateConnection(t *testing.T) {
 				t.Errorf("the call arrived: %q", up.Received())
 			}
 		})
+	}
+}
+
+// FastCGI's transport tells nobody of its connection, but of its dial: one that
+// is late is broken off.
+func TestLateDialOfFastCGI(t *testing.T) {
+	l := newTap(30*time.Millisecond, true)
+	open := make(chan struct{})
+	authority := brokenup.TCP(t, func(c *brokenup.Conn) {
+		if _, ok := c.Read(); ok {
+			<-open
+			c.Reply(brokenup.Reply{})
+		}
+	})
+	up := brokenup.TCP(t, func(c *brokenup.Conn) {
+		if r, ok := c.ReadFastCGI(); ok {
+			c.SendFastCGI("Content-Type: application/json\r\n\r\n"+strings.ReplaceAll(happened, "$id", r.ID()), true)
+		}
+	})
+	s := incaddy.Run(t, briefly(fmt.Sprintf("tapped_sqlite %q", filepath.Join(t.TempDir(), "effects.db")), "",
+		"route {\nforward_auth "+authority.Addr()+" {\nuri /auth\n}\nreverse_proxy "+up.Addr()+" {\ntransport fastcgi\n}\n}"))
+	answered := make(chan string)
+	go func() {
+		_, body := briefCall(t, s, "create_refund", "/mcp?n=late")
+		answered <- body
+	}()
+	l.await(t, "failed renewals", func() bool { return l.renews >= 2 })
+	close(open)
+	wantCode(t, <-answered, codeUnknown)
+	for n := 1; n <= up.Connections(); n++ {
+		up.AwaitEnd(n) // or what was written may not have been read yet
+	}
+	if n := len(up.Received()); n != 0 {
+		t.Errorf("%d bytes of the call arrived", n)
+	}
+	records, err := l.List(t.Context(), effect.Filter{Limit: 2})
+	if err != nil || len(records) != 1 || records[0].State != effect.Ambiguous {
+		t.Errorf("on record is %+v (%v)", records, err)
 	}
 }
 

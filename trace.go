@@ -217,10 +217,18 @@ func (t *trace) resolved(info httptrace.DNSDoneInfo) {
 }
 
 // dialling is the guard for transports that never ask the trace for a
-// connection: a dial after one that had the body repeats the request.
+// connection: a dial after one that had the body repeats the request, and one
+// that is late would be written to.
 func (t *trace) dialling(network, addr string) {
 	t.asked.Store(0)
-	if t.carried.Load() && t.silent.Load() > 0 && t.isSilent(network, addr) {
+	switch {
+	case !t.isSilent(network, addr):
+	case t.late != nil && t.late():
+		// What such a transport writes to the connection, once it is there,
+		// nobody can keep it from.
+		t.refused.Store(true)
+		t.cancel(errLate)
+	case t.carried.Load() && t.silent.Load() > 0:
 		t.stop()
 	}
 }
