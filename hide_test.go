@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -67,6 +68,9 @@ func TestHidingInPieces(t *testing.T) {
 			if got := w.Body.String(); err != nil || got != want {
 				t.Fatalf("relayed %q, %v; want %q", got, err, want)
 			}
+			if frame == "%s" && w.Flushed {
+				t.Error("the head was sent before the list was read")
+			}
 			if length := w.Header().Get("Content-Length"); length != "" && length != strconv.Itoa(len(want)) {
 				t.Errorf("Content-Length %s of %d bytes", length, len(want))
 			}
@@ -123,5 +127,22 @@ func TestWithheldBehindAComment(t *testing.T) {
 	_ = w.edit([]byte(" goes on"))
 	if got := recorder.Body.String(); !strings.HasPrefix(got, ": a long comment\nevent: message\ndata: {") {
 		t.Errorf("relayed %q", got)
+	}
+}
+
+// A stream that is not a list's breaks off at once, although nothing may follow
+// for hours.
+func TestWithheldStreamBreaksOff(t *testing.T) {
+	h := &Handler{Deny: []string{"x"}}
+	if err := provision(t, h); err != nil {
+		t.Fatal(err)
+	}
+	c := &call{h: h, request: httptest.NewRequest(http.MethodGet, "/mcp", http.NoBody)}
+	w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: httptest.NewRecorder()}, listText: c.listText()}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	w.splitter.Limit = 5
+	if _, err := w.Write([]byte("data: {\"a\":")); !errors.Is(err, errWithheld) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -93,6 +93,11 @@ func TestCutTools(t *testing.T) {
 				}
 				return
 			}
+			for i := 1; i < len(cuts); i++ {
+				if cuts[i][0] <= cuts[i-1][1] {
+					t.Errorf("nothing is between the cuts %v", cuts)
+				}
+			}
 			if got := cut(tt.text, cuts); got != tt.want {
 				t.Errorf("got  %.300s\nwant %.300s", got, tt.want)
 			}

@@ -287,6 +287,7 @@ func TestWithheldLists(t *testing.T) {
 		{"more than lists may hold", small, brokenup.JSON(long), ""},
 		{"more than lists may hold, chunked", small, chunked(brokenup.JSON(long)), ""},
 		{"an event that is no JSON", "", brokenup.SSE(progress(1) + "data: " + list + "}\n\n" + "data: " + list + "\n\n"), progress(1)},
+		{"an event that is no JSON, and what follows it", "", brokenup.SSE(progress(1) + "data: " + list + "}\n\n: secret\n\n"), progress(1)},
 		{"an event that is a batch", "", brokenup.SSE(progress(1) + "data: [" + list + "]\n\n"), progress(1)},
 		{"an event that is larger than lists may hold", small, brokenup.SSE(progress(1) + "data: " + long + "\n\n"), progress(1)},
 		{"an event that is too large", "", brokenup.SSE(progress(1) + "data: " + strings.Replace(long, large(1000), large(17<<20), 1) + "\n\n"), progress(1)},
@@ -358,6 +359,7 @@ func TestEndlessListIsWithheld(t *testing.T) {
 			if !strings.Contains(line, strconv.Itoa(listWithheld)) {
 				t.Errorf("answered %.300q", line)
 			}
+			up.AwaitEnd(1) // nor is it read for ever
 		})
 	}
 }
