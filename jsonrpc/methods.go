@@ -1,5 +1,7 @@
 package jsonrpc
 
+import "strings"
+
 // methods are the methods a client sends in any supported revision, so that their names need
 // not be allocated for each message.
 var methods = internTable(
@@ -26,4 +28,18 @@ func methodName(text []byte) string {
 		return name
 	}
 	return string(text)
+}
+
+// isMethodVariant reports whether name is a case variant of one of these methods. A server that
+// folds case would run it, and a tool with it, past everything that is configured for tools/call.
+func isMethodVariant(name string) bool {
+	if _, ok := methods[name]; ok {
+		return false
+	}
+	for method := range methods {
+		if strings.EqualFold(method, name) {
+			return true
+		}
+	}
+	return false
 }

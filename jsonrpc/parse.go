@@ -111,7 +111,7 @@ func (p *parser) envelope(top Member) *Error {
 		problem = NoMethod
 	case p.method.Type != Absent && responds:
 		problem = MixedKinds
-	case p.method.Type != Absent && (p.msg.Method == "" || strings.IndexByte(p.msg.Method, 0) >= 0):
+	case p.method.Type != Absent && (p.msg.Method == "" || strings.IndexByte(p.msg.Method, 0) >= 0 || isMethodVariant(p.msg.Method)):
 		problem = BadMethod
 	case p.id.Type != Absent && !validID(p.id):
 		problem = BadID

@@ -20,7 +20,7 @@ const (
 	NotVersion2 // row 8: jsonrpc is absent or not the string "2.0"
 	NoMethod    // row 8: none of method, result and error
 	MixedKinds  // row 8: a method together with a result or an error
-	BadMethod   // row 8: method is empty, no string, or has a NUL character
+	BadMethod   // row 8: method is empty, no string, has a NUL character, or is a case variant of a known one
 	BadID       // row 8: id is neither a string nor an integer literal
 )
 
@@ -35,7 +35,7 @@ var problems = [...]struct{ name, text string }{
 	NotVersion2:    {"not_version_2", "jsonrpc is not \"2.0\""},
 	NoMethod:       {"no_method", "no method"},
 	MixedKinds:     {"mixed_kinds", "a method together with a result or error"},
-	BadMethod:      {"bad_method", "method is empty, no string, or has a NUL character"},
+	BadMethod:      {"bad_method", "method is empty, no string, has a NUL character, or is a known one in another case"},
 	BadID:          {"bad_id", "id is neither a string nor an integer"},
 }
 

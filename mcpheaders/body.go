@@ -68,7 +68,7 @@ func (r *request) jsonRPC() *Refusal {
 	case jsonrpc.MixedKinds:
 		return refuse(problem.String(), "the body has a method and a result or error besides; send one message")
 	case jsonrpc.BadMethod:
-		return refuse(problem.String(), "the body's method is not a non-empty string without NUL characters; name the method")
+		return refuse(problem.String(), "the body's method is not a non-empty string without NUL characters, or it is spelled in another case than MCP spells it; name the method")
 	case jsonrpc.BadID:
 		return refuse(problem.String(), "the body's id is neither a string nor an integer; send one, or none for a notification")
 	default: // NotObject, and whatever else jsonrpc learns to find

@@ -108,6 +108,9 @@ func TestOnlyCallsAreDenied(t *testing.T) {
 			t.Errorf("%s: logged %q", name, got)
 		}
 	}
+	if a := call(t, s, message{method: "Tools/Call", tool: "delete_user"}); a.status != http.StatusBadRequest {
+		t.Errorf("a method in another case: answered %d %s", a.status, a.body)
+	}
 	if n := deliveries(up); n != 1 {
 		t.Errorf("%d bodies were delivered, want the prompt's", n)
 	}
