@@ -422,7 +422,7 @@ func TestLateConnection(t *testing.T) {
 // FastCGI's transport tells nobody of its connection, but of its dial: one that
 // is late is broken off.
 func TestLateDialOfFastCGI(t *testing.T) {
-	l := newTap(30*time.Millisecond, true)
+	l := newTap(time.Second, true) // in half of which the authority is asked
 	open := make(chan struct{})
 	authority := brokenup.TCP(t, func(c *brokenup.Conn) {
 		if _, ok := c.Read(); ok {
