@@ -19,7 +19,8 @@ import (
 )
 
 // kinds are ways to make calls durable, with two writes each: grouped as the
-// ledger does it, one transaction for each write, and in a file of entries
+// ledger does it; one transaction for each write, one after the other and
+// naively, each caller with a connection of its own; and in a file of entries
 // alone, which is as fast as it can be.
 var kinds = []struct {
 	name string
@@ -32,6 +33,7 @@ var kinds = []struct {
 		return openLedger(b, o, flushes)
 	}},
 	{"journal", openJournal},
+	{"naive", openNaive},
 }
 
 // BenchmarkLedger measures each kind. All depends on the file system of TMPDIR:
@@ -58,7 +60,7 @@ func BenchmarkLedger(b *testing.B) {
 
 // BenchmarkCompared has the kinds take turns, since a disk is not as fast at
 // any time, and says how many times faster the ledger is than one transaction
-// for each write, and how many times slower than a journal.
+// for each write, in either way, and how many times slower than a journal.
 func BenchmarkCompared(b *testing.B) {
 	for _, callers := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -68,7 +70,7 @@ func BenchmarkCompared(b *testing.B) {
 				calls = append(calls, kind.open(b, &flushes))
 			}
 			took := make([]time.Duration, len(kinds))
-			rounds := []int{16 * callers, 2 * callers, 64 * callers}
+			rounds := []int{16 * callers, 2 * callers, 64 * callers, 2 * callers}
 			for round := range b.N {
 				for i, call := range calls {
 					start := time.Now()
@@ -78,6 +80,7 @@ func BenchmarkCompared(b *testing.B) {
 			}
 			b.ReportMetric(float64(took[1])/float64(took[0]), "x-one-by-one")
 			b.ReportMetric(float64(took[0])/float64(took[2]), "x-journal")
+			b.ReportMetric(float64(took[3])/float64(took[0]), "x-naive")
 		})
 	}
 }
@@ -116,19 +119,44 @@ func cpu() time.Duration {
 
 func openLedger(b *testing.B, o sqlite.Options, flushes *atomic.Int64) func(int) {
 	o.OnBatch = func(int, time.Duration) { flushes.Add(1) }
-	l, err := sqlite.Open(b.Context(), filepath.Join(b.TempDir(), "ledger.db"), o)
+	l := openThere(b, filepath.Join(b.TempDir(), "ledger.db"), o)
+	return func(i int) { record(b, l, i) }
+}
+
+// openNaive returns calls that each take a connection that nobody else has at
+// the moment, and write as if they were alone.
+func openNaive(b *testing.B, flushes *atomic.Int64) func(int) {
+	o := sqlite.Options{OnBatch: func(int, time.Duration) { flushes.Add(1) }}
+	o.Batch(1)
+	path := filepath.Join(b.TempDir(), "ledger.db")
+	free := make(chan *sqlite.Ledger, 64)
+	for range cap(free) {
+		free <- openThere(b, path, o)
+	}
+	return func(i int) {
+		l := <-free
+		defer func() { free <- l }()
+		record(b, l, i)
+	}
+}
+
+func openThere(b *testing.B, path string, o sqlite.Options) *sqlite.Ledger {
+	l, err := sqlite.Open(b.Context(), path, o)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { shut(b, l) })
-	return func(i int) {
-		change, err := l.Apply(b.Context(), newCall(fmt.Sprint(i)))
-		if err == nil {
-			_, err = l.Apply(b.Context(), newOutcome(change.After.Reservation(), outcome.Committed))
-		}
-		if err != nil || change.Answer != effect.Forward {
-			b.Errorf("%s, %v", change.Answer, err)
-		}
+	return l
+}
+
+// record makes one call.
+func record(b *testing.B, l *sqlite.Ledger, i int) {
+	change, err := l.Apply(b.Context(), newCall(fmt.Sprint(i)))
+	if err == nil {
+		_, err = l.Apply(b.Context(), newOutcome(change.After.Reservation(), outcome.Committed))
+	}
+	if err != nil || change.Answer != effect.Forward {
+		b.Errorf("%s, %v", change.Answer, err)
 	}
 }
 
