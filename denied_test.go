@@ -60,4 +60,12 @@ func TestMayDeny(t *testing.T) {
 			t.Errorf("%q: %v, want %v", name, got, want)
 		}
 	}
+
+	h = &Handler{Deny: []string{"delete_user"}}
+	if err := provision(t, h); err != nil {
+		t.Fatal(err)
+	}
+	if !h.mayDeny("DELETE_USER\x00a") {
+		t.Error("what a NUL ends is not looked at")
+	}
 }
