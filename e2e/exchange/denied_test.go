@@ -209,6 +209,7 @@ func TestDeniedToolsAreNotListed(t *testing.T) {
 		{"nothing", brokenup.JSON(""), ""},
 		{"accepted", brokenup.JSON("").With(http.StatusAccepted), ""},
 		{"a refusal", brokenup.Reply{Body: "<h1>no"}.With(http.StatusUnauthorized), "<h1>no"},
+		{"a redirect", brokenup.Reply{Body: "<h1>there"}.With(http.StatusTemporaryRedirect, "Location: /there"), "<h1>there"},
 		{"events", brokenup.SSE(progress(1) + ": ping\n\n" + event(all) + progress(2)), progress(1) + ": ping\n\n" + event(left) + progress(2)},
 		{"events under another status", brokenup.SSE(event(all)).With(http.StatusAccepted), event(left)},
 		{"an event on several lines", brokenup.SSE("data: " + strings.ReplaceAll(all, "},", "},\r\ndata:") + "\r\n\r\n"), ""},
@@ -259,9 +260,16 @@ func TestHidingLearns(t *testing.T) {
 func TestHiddenListIsAskedForUncompressed(t *testing.T) {
 	up := newServer(t, page(secret, ""))
 	s := incaddy.Run(t, site(denies+"\nparam_headers off", proxy(up.up.Addr())))
-	ask(t, s, lists)
-	if got := up.up.Requests()[0].Header.Get("Accept-Encoding"); got != "identity" {
-		t.Errorf("it was asked for in %q", got)
+	for _, accepts := range []string{"application/json, text/event-stream", "application/json", "*/*"} {
+		m := lists
+		r := m.request(t.Context(), s.URL)
+		r.Header.Set("Accept", accepts)
+		r.Header.Set("Accept-Encoding", "gzip")
+		send(incaddy.Client(t, false), r, m.uri)
+		requests := up.up.Requests()
+		if got := requests[len(requests)-1].Header.Get("Accept-Encoding"); got != "identity" {
+			t.Errorf("it was asked for in %q where %s is accepted", got, accepts)
+		}
 	}
 }
 
