@@ -194,6 +194,7 @@ func (s *unwanted) deliver(v outcome.Verdict) error { return s.w.replace(v) }
 type relayed struct {
 	w    *responseWriter
 	last []byte
+	tail int64  // how much of it is white space that came after it
 	text []byte // of a protected call, as far as its result may be kept
 	full bool   // nothing more of it can be held
 }
@@ -221,14 +222,15 @@ func (s *relayed) pass(p []byte) error {
 	if s.w.x.reader.Broken() {
 		return nil // it will be cut
 	}
-	if isBlank(p) && int64(len(s.last)+len(p)) <= s.w.x.h.ResponseBuffer {
+	if blank := s.tail + int64(len(p)); isBlank(p) && blank <= s.w.x.h.ResponseBuffer {
 		s.last = append(s.last, p...) // the message may have ended with what is kept back
+		s.tail = blank
 		return nil
 	}
 	if err := s.w.send(s.last); err != nil {
 		return err // over HTTP/2 it may still be read by the connection
 	}
-	s.last = append(s.last[:0], p...)
+	s.last, s.tail = append(s.last[:0], p...), 0
 	return nil
 }
 
