@@ -255,13 +255,11 @@ func (t *Tool) template() (*effect.Template, error) {
 		return nil, nil
 	}
 	for _, part := range t.Effect {
-		// The text of a header is not the one text of the value that it mirrors.
-		if strings.Contains(part, "{"+placeholderPrefix+paramPrefix) || strings.Contains(strings.ToLower(part), "{http.request.header.mcp-") {
+		switch {
+		case strings.Contains(part, "{"+placeholderPrefix+paramPrefix), strings.Contains(strings.ToLower(part), "{http.request.header.mcp-"):
+			// The text of a header is not the one text of the value that it mirrors.
 			return nil, fmt.Errorf("tool %q: effect: %s may be another text for each spelling of one value: use {%s%sPATH}", t.Pattern, part, placeholderPrefix, argsPrefix)
-		}
-	}
-	for _, part := range t.Effect {
-		if slices.Contains(perRequest, part) {
+		case slices.Contains(perRequest, part):
 			return nil, fmt.Errorf("tool %q: effect: %s is another one for each request, and a repeat would be another effect", t.Pattern, part)
 		}
 	}

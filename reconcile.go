@@ -265,7 +265,7 @@ func (h *Handler) settle(ctx context.Context, r *reconciler, record *effect.Reco
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTime)
 	defer cancel()
 	_, err = h.ledger.Apply(ctx, effect.Resolution{
-		Key: record.Key, Attempt: record.Attempt, Committed: word == wordCommitted,
+		Key: record.Key, Attempt: record.Attempt, Since: record.Since, Committed: word == wordCommitted,
 		Who: r.who, Why: "it answered " + word,
 	})
 	if err != nil {

@@ -31,8 +31,17 @@ func TestStage(t *testing.T) {
 		{"4: no upstream available", snapshot{failed: true, proxy: proxyReport{ran: true}}, outcome.NeverConnected},
 		{"4: an inner handler refused", snapshot{failed: true}, outcome.NeverConnected},
 		{"4: connected and closed at once, nothing written", snapshot{failed: true, getConn: 1, gotConn: 1, proxy: proxyReport{ran: true, selected: true}}, outcome.NeverConnected},
+		{"4: every connection came late and was closed, whatever the transport believes", snapshot{failed: true, bodyRead: true, getConn: 1, gotConn: 1, unused: 1, dials: 1, wroteHeaders: 1, wroteRequest: 1, proxy: proxyReport{ran: true, selected: true}}, outcome.NeverConnected},
+		{"4: the same, of which the proxy says nothing but that it was cancelled", snapshot{getConn: 1, gotConn: 1, unused: 1, wroteHeaders: 1}, outcome.NeverConnected},
+		{"4: two connections came late", snapshot{failed: true, getConn: 2, gotConn: 2, unused: 2, wroteHeaders: 1}, outcome.NeverConnected},
 
 		// No proof.
+		{"5: a connection came late after one that was written to", snapshot{failed: true, getConn: 2, gotConn: 2, unused: 1, wroteHeaders: 1}, outcome.Sent},
+		{"5: a connection came late beside a silent one", snapshot{failed: true, getConn: 1, gotConn: 1, unused: 1, silent: 1}, outcome.Sent},
+		{"5: a connection came late, and somebody answered", snapshot{failed: true, getConn: 1, gotConn: 1, unused: 1, firstByte: 1}, outcome.Sent},
+		{"5: a connection came late after an upstream had answered", snapshot{failed: true, getConn: 1, gotConn: 1, unused: 1, proxy: proxyReport{responded: true}}, outcome.Sent},
+		{"5: a connection came late after a second delivery was stopped", snapshot{failed: true, getConn: 1, gotConn: 1, unused: 1, stopped: true}, outcome.Sent},
+		{"5: a shared connection came late", snapshot{failed: true, getConn: 1, gotConn: 1, unsure: true}, outcome.Sent},
 		{"5: DialError after a retry", snapshot{failed: true, dialError: true, proxy: proxyReport{ran: true, selected: true, retried: true}}, outcome.Sent},
 		{"5: DialError with our body read", snapshot{failed: true, dialError: true, bodyRead: true, proxy: proxyReport{ran: true, selected: true}}, outcome.Sent},
 		{"5: silence of a transport that ignores traces", snapshot{failed: true, proxy: proxyReport{ran: true, selected: true}}, outcome.Sent},

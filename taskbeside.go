@@ -74,12 +74,16 @@ func (w *taskWriter) Write(p []byte) (int, error) {
 
 // keep adds p to the text, or reports that it does not fit.
 func (w *taskWriter) keep(p []byte) bool {
-	size := int64(len(w.text) + len(p))
-	if size > w.c.h.ResponseBuffer || size > int64(cap(w.text)) && !w.c.hold(max(size, 2*int64(cap(w.text)))-int64(cap(w.text))) {
+	size := len(w.text) + len(p)
+	if int64(size) > w.c.h.ResponseBuffer {
 		return false
 	}
-	if size > int64(cap(w.text)) {
-		w.text = append(make([]byte, 0, max(size, 2*int64(cap(w.text)))), w.text...)
+	if size > cap(w.text) {
+		grown := max(size, 2*cap(w.text))
+		if !w.c.hold(int64(grown - cap(w.text))) {
+			return false
+		}
+		w.text = append(make([]byte, 0, grown), w.text...)
 	}
 	w.text = append(w.text, p...)
 	return true

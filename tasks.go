@@ -110,7 +110,6 @@ func (c *call) taskOutcome(record *effect.Record, message []byte, task *jsonrpc.
 		HasResultType: a.HasResultType, ResultType: a.ResultType, IsError: a.IsError,
 		Code: a.Code, CodeIsAmbiguous: true,
 		NotExecutedOnError: c.h.tools.find(record.Tool).notExecutedOnError,
-		Continues:          record.Hold.Round > 0,
 	}
 	if a.Kind == jsonrpc.ErrorResponse {
 		seen.Message = outcome.Error

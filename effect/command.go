@@ -213,6 +213,11 @@ type Resolution struct {
 	Committed bool  // or else it failed
 	Who       string
 	Why       string
+
+	// Since is when the state began that was judged, or zero: then the attempt
+	// alone tells. A judgement that took its time may be of an attempt that has
+	// asked for input and gone on since.
+	Since time.Time
 }
 
 // Target returns the key of the record.
@@ -220,7 +225,7 @@ func (s Resolution) Target() Key { return s.Key }
 
 func (s Resolution) event(r *Record, now time.Time) Event {
 	switch {
-	case s.Attempt != r.Attempt:
+	case s.Attempt != r.Attempt, !s.Since.IsZero() && !s.Since.Equal(r.Since):
 		return ResolveOther
 	case s.Committed:
 		return ResolveCommitted

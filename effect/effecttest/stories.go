@@ -229,6 +229,18 @@ var stories = []struct {
 		s.after(time.Microsecond).apply(s.resolution(1, false)).wants(effect.Settled, effect.Failed)
 		s.apply(effect.Renewal{Reservation: r, Lease: lease}).wants(effect.Gone, effect.Failed)
 	}},
+	{"a judgement is of the state that was judged", func(s *story) {
+		r := s.reserved()
+		s.apply(result(r, outcome.Ambiguous))
+		judged := s.resolution(1, false)
+		judged.Since = s.last.After.Since
+		s.after(settleAfter).apply(held(r, "a")) // the late finish of the same attempt
+		s.call(continuing("a")).wants(effect.Forward, effect.Executing)
+		s.apply(result(s.last.After.Reservation(), outcome.Ambiguous))
+		s.after(settleAfter).apply(judged).wants(effect.OtherAttempt, effect.Ambiguous)
+		judged.Since = s.last.After.Since
+		s.apply(judged).wants(effect.Settled, effect.Failed)
+	}},
 	{"a person reopens what is committed", func(s *story) {
 		s.apply(s.reopening(1)).wants(effect.NoEffect, effect.None)
 		r := s.reserved()
