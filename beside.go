@@ -17,19 +17,19 @@ import (
 // no client knows a tool before the gateway does.
 type besideWriter struct {
 	caddyhttp.ResponseWriterWrapper
-	listText // of the list as JSON, or what was read of the event's data
+	listText          // of the list as JSON, or of an event's data
+	waits    listText // the last piece, if no length is declared
 
 	list   bool // the request was a tools/list
 	status int
 	json   bool // a list as one JSON text
 	events bool
 
-	passed   int       // bytes of a JSON text that were relayed
 	came     int64     // bytes of it that came
 	whole    int64     // its declared length, or -1
 	same     *recalled // the list that is kept, as long as this one is the same: then the text is not
 	learned  bool
-	tooLarge bool
+	tooLarge bool // the event's data: they are not kept
 
 	reader   *jsonrpc.ResponseReader
 	splitter sse.Splitter // holds nothing
@@ -39,7 +39,8 @@ type besideWriter struct {
 func (c *call) beside(w http.ResponseWriter) *besideWriter {
 	return &besideWriter{
 		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
-		listText:              c.listText(),
+		listText:              listText{c: c},
+		waits:                 listText{c: c},
 		list:                  c.message.Method == toolsList,
 		whole:                 -1,
 	}
@@ -93,7 +94,7 @@ func (w *besideWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// writeList passes on what came before p, and p too if it is the last piece.
+// writeList passes on what waits, and p too unless it may be the last piece.
 func (w *besideWriter) writeList(p []byte) error {
 	if err := w.pass(); err != nil {
 		return err
@@ -102,37 +103,53 @@ func (w *besideWriter) writeList(p []byte) error {
 		w.same = w.recall(p)
 	}
 	w.came += int64(len(p))
-	if w.same != nil && w.same.match(p) {
-		return w.writeSame(p)
-	}
-	if w.same != nil && !w.writeDown() || !w.keep(p) {
-		w.json = false
-		w.drop()
-		_, err := w.ResponseWriter.Write(p)
-		return err
-	}
-	if w.came == w.whole {
+	switch {
+	case !w.gather(p):
+		w.giveUp()
+	case w.whole < 0 && w.mayEnd():
+		if w.waits.keep(p) {
+			return nil
+		}
+		w.giveUp()
+	case w.came == w.whole:
 		w.learn()
-		return w.pass()
 	}
-	return nil
-}
-
-// pass relays what was not yet of a JSON text.
-func (w *besideWriter) pass() error {
-	if w.passed == len(w.text) {
-		return nil
-	}
-	_, err := w.ResponseWriter.Write(w.text[w.passed:])
-	w.passed = len(w.text)
+	_, err := w.ResponseWriter.Write(p)
 	return err
 }
 
-// drop gives up a text that does not fit.
-func (w *besideWriter) drop() {
+// gather takes in the next piece of a list, or reports that it does not fit.
+func (w *besideWriter) gather(p []byte) bool {
+	if w.same != nil && w.same.match(p) {
+		return true
+	}
+	if w.same != nil && !w.writeDown() {
+		return false
+	}
+	if w.whole <= maxSpare {
+		w.makeRoom(int(w.whole)) // at once, if there is that much, rather than by and by
+	}
+	return w.keep(p)
+}
+
+// mayEnd reports whether a list can be whole with what came.
+func (w *besideWriter) mayEnd() bool { return w.same == nil || w.same.whole() }
+
+// pass relays the piece that waits.
+func (w *besideWriter) pass() error {
+	if len(w.waits.text) == 0 {
+		return nil
+	}
+	_, err := w.ResponseWriter.Write(w.waits.text)
+	w.waits.text = w.waits.text[:0]
+	return err
+}
+
+// giveUp reads no more of a list that does not fit.
+func (w *besideWriter) giveUp() {
 	countPage(pageTooLarge)
-	w.unhold(int64(cap(w.text)))
-	w.text, w.passed = nil, 0
+	w.json = false
+	w.drop()
 }
 
 // end learns what is complete now that nothing comes any more, and passes on
@@ -151,41 +168,66 @@ func (w *besideWriter) end(broken bool) {
 	if w.reader != nil {
 		readers.Put(w.reader)
 	}
-	w.share.give()
+	w.drop()
+	w.waits.drop()
 }
 
-// learn takes in the list that came.
+// learn sees to it that the list that came is learned.
 func (w *besideWriter) learn() {
 	w.learned = true
 	if w.same != nil && (w.recognize() || !w.writeDown()) {
 		return
 	}
-	w.c.learnTools(w.text)
+	w.c.learnTools(&w.listText, false)
 }
 
-// Data reads the message of an event while it comes.
+// Data takes the next piece of an event's data. In the answer to a tools/list it is
+// kept, to be read later like any list; what is too large for that, or is on
+// another stream, is read while it comes.
 func (w *besideWriter) Data(p []byte) {
-	w.reader.Write(p)
 	if w.list && !w.tooLarge {
-		w.tooLarge = !w.keep(p)
+		if w.keep(p) {
+			return
+		}
+		w.tooLarge = true
+		w.reader.Write(w.text)
+		w.drop()
 	}
+	w.reader.Write(p)
 }
 
 // Event takes the end of an event.
 func (w *besideWriter) Event(e *sse.Event) {
+	switch {
+	case !w.list || w.tooLarge:
+		w.readEvent(e)
+	case e.Message():
+		w.c.learnTools(&w.listText, true)
+	}
+	w.text, w.tooLarge = w.text[:0], false
+}
+
+// readEvent ends the reading of an event's data.
+func (w *besideWriter) readEvent(e *sse.Event) {
 	answer := w.reader.Close()
 	w.reader.Reset(w.c.message.ID)
 	switch {
 	case !e.Message():
-	case answer.Kind == jsonrpc.Other && answer.Method == toolsChanged:
+	case tellsOfChange(&answer):
 		w.c.toolsChanged()
-	case !w.list || answer.Kind != jsonrpc.Result || answer.ID != jsonrpc.IDOurs:
-	case w.tooLarge:
+	case w.list && answersRequest(&answer):
 		countPage(pageTooLarge)
-	default:
-		w.learn()
 	}
-	w.text, w.tooLarge = w.text[:0], false
+}
+
+// tellsOfChange reports whether a message says that the tools have changed.
+func tellsOfChange(m *jsonrpc.Answer) bool {
+	return m.Kind == jsonrpc.Other && m.Method == toolsChanged
+}
+
+// answersRequest reports whether a message is the result of the request.
+func answersRequest(m *jsonrpc.Answer) bool {
+	return m.Kind == jsonrpc.Result && m.ID == jsonrpc.IDOurs
 }
 
 // Pass and Overflow are not needed: the bytes are relayed apart from this.

@@ -70,12 +70,6 @@ func (s *bodyShare) take(n int64) bool {
 	return true
 }
 
-// giveBack returns n bytes of the share to the budget.
-func (s *bodyShare) giveBack(n int64) {
-	s.bytes.Add(-n)
-	s.budget.give(n)
-}
-
 // give returns the share to the budget.
 func (s *bodyShare) give() { s.budget.give(s.bytes.Swap(0)) }
 

@@ -29,6 +29,8 @@ type catalogue struct {
 	notices  *otter.Cache[viewKey, *notice]
 	lists    *otter.Cache[uint64, *keptList] // by the digest of the page
 	seed     maphash.Seed
+	lessons  lessons
+	memory   spare
 	changing sync.Mutex // one view changes at a time
 }
 
@@ -126,6 +128,7 @@ func newCatalogue(size int64) (*catalogue, error) {
 
 // Destruct forgets everything, once no configuration uses the catalogue.
 func (c *catalogue) Destruct() error {
+	c.readLessons()
 	c.views.StopAllGoroutines()
 	c.notices.StopAllGoroutines()
 	c.lists.StopAllGoroutines()
@@ -153,9 +156,11 @@ var knowledgeStates = [...]string{unknown: "unknown", stale: "stale", learned: "
 // find returns what is known of a tool in the eyes of a caller: what a list
 // said that was made for it comes before what is public.
 func (c *catalogue) find(key viewKey, tool string, now time.Time) knowledge {
+	c.catchUp(key)
 	if known := c.look(key, tool, now); known.state != unknown {
 		return known
 	}
+	c.catchUp(key.public())
 	return c.look(key.public(), tool, now)
 }
 
@@ -188,6 +193,11 @@ func (p *page) renew(now time.Time) {
 // changed notes that a caller was told that its tools have changed. What other
 // callers were shown is theirs: they are told themselves, or go on with it.
 func (c *catalogue) changed(key viewKey, now time.Time) {
+	c.catchUp(key.public())
+	c.noteChange(key, now)
+}
+
+func (c *catalogue) noteChange(key viewKey, now time.Time) {
 	c.notice(key).changed.Store(now.UnixNano())
 	c.notice(key.public()).changed.Store(now.Add(-echoTime).UnixNano())
 }
@@ -253,6 +263,7 @@ func (c *catalogue) learn(key viewKey, digest uint64, definitions definitions, n
 // call agreed with it and was refused for its headers, until it is shown a list
 // again. Others are not concerned: a caller can provoke such a refusal.
 func (c *catalogue) doubt(key viewKey, tool string, now time.Time) {
+	c.catchUp(key)
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	expired := new(page)

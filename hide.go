@@ -59,7 +59,7 @@ func (c *call) mayList() bool {
 func (c *call) relayHiding(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	hiding := &hidingWriter{
 		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
-		listText:              c.listText(),
+		listText:              listText{c: c},
 		list:                  c.message.Method == toolsList,
 	}
 	if hiding.list || acceptsEvents(r) {
@@ -171,7 +171,8 @@ func (w *hidingWriter) end(broken bool) {
 	if w.does == holds && !broken {
 		w.show()
 	}
-	w.share.give()
+	w.drop()
+	w.unhold(w.counted)
 }
 
 // show sends the list without what is hidden.
@@ -323,8 +324,7 @@ func (w *hidingWriter) withhold(problem string) {
 	w.log(problem)
 	before := w.does
 	w.does = discards
-	w.unhold(int64(cap(w.text)))
-	w.text = nil
+	w.drop()
 
 	body := jsonrpc.AppendError(nil, w.c.message.ID, codeListWithheld,
 		"the server's list of tools is withheld, since those that are not allowed here could not be taken out of it: "+problem+

@@ -89,6 +89,7 @@ func TestHidingInPieces(t *testing.T) {
 			if length := w.Header().Get("Content-Length"); length != "" && length != strconv.Itoa(len(want)) {
 				t.Errorf("Content-Length %s of %d bytes", length, len(want))
 			}
+			h.catalogue.readLessons()
 			if used := h.held.used.Load() + h.listing.used.Load(); used != 0 {
 				t.Errorf("%d bytes are still held", used)
 			}
@@ -104,7 +105,7 @@ func TestHidingHoldsOnlyWhatIsIncomplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &call{h: h, request: httptest.NewRequest(http.MethodGet, "/mcp", http.NoBody)}
-	w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: httptest.NewRecorder()}, listText: c.listText()}
+	w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: httptest.NewRecorder()}, listText: listText{c: c}}
 	w.Header().Set("Content-Type", "text/event-stream")
 	const size = 1 << 20
 	for range 3 {
@@ -133,7 +134,7 @@ func TestWithheldBehindAComment(t *testing.T) {
 	}
 	c := &call{h: h, request: httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody)}
 	recorder := httptest.NewRecorder()
-	w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: recorder}, listText: c.listText(), list: true}
+	w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: recorder}, listText: listText{c: c}, list: true}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	w.splitter.Limit = 5
@@ -154,7 +155,7 @@ func TestWithheldStreamBreaksOff(t *testing.T) {
 	}
 	for _, coding := range []string{"", "gzip"} {
 		c := &call{h: h, request: httptest.NewRequest(http.MethodGet, "/mcp", http.NoBody)}
-		w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: httptest.NewRecorder()}, listText: c.listText()}
+		w := &hidingWriter{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: httptest.NewRecorder()}, listText: listText{c: c}}
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("Content-Encoding", coding)
 		w.WriteHeader(http.StatusOK)

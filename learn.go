@@ -38,31 +38,47 @@ func (c *call) viewKey() viewKey {
 	return viewKey{catalogue.endpoint(c.request, c.h.Namespace), catalogue.caller(c.request, c.h.Caller)}
 }
 
-// learnTools takes in the response to a tools/list.
-func (c *call) learnTools(response []byte) {
-	now, catalogue, key := time.Now(), c.h.catalogue, c.viewKey()
-	digest := catalogue.digest(response, c.message.ID)
-	if catalogue.seenBefore(key, digest, now) {
+// take learns a list, unless it is known.
+func (c *catalogue) take(l *lesson) {
+	digest := c.digest(l.text, l.id)
+	ours := !l.event || findID(l.text, l.id) >= 0
+	if ours && c.seenBefore(l.key, digest, l.at) {
 		countPage(pageSeen)
 		return
 	}
-	list, err := jsonrpc.ReadToolsPage(response)
+	if l.event && !c.hear(l) {
+		return
+	}
+	list, err := jsonrpc.ReadToolsPage(l.text)
 	switch {
 	case errors.Is(err, jsonrpc.ErrNoTools):
 		countPage(pageNoTools) // an error, most often
 		return
 	case err != nil:
 		countPage(pageUnreadable)
-		c.h.logger.Warn("a tools/list result could not be read: its tools' parameters are not verified",
-			zap.Object("mcp", c), zap.Error(err))
+		l.h.logger.Warn("a tools/list result could not be read: its tools' parameters are not verified",
+			zap.String("revision", l.revision), zap.String("id", shorten(string(l.id))), zap.Error(err))
 		return
 	}
 	countPage(pageLearned)
 	d := readDefinitions(list)
-	d.faults = append(d.faults, c.lostHeaders(d)...)
-	catalogue.learn(key, digest, d, now)
-	catalogue.keepList(digest, response, c.message.ID)
-	c.report(d)
+	d.faults = append(d.faults, lostHeaders(d, l.server)...)
+	c.learn(l.key, digest, d, l.at)
+	c.keepList(digest, l.text, l.id)
+	l.report(d)
+}
+
+// hear takes in the message of an event, and reports whether it is a list.
+func (c *catalogue) hear(l *lesson) bool {
+	reader := readers.Get().(*jsonrpc.ResponseReader)
+	defer readers.Put(reader)
+	reader.Reset(l.id)
+	reader.Write(l.text)
+	message := reader.Close()
+	if tellsOfChange(&message) {
+		c.noteChange(l.key, l.at)
+	}
+	return answersRequest(&message)
 }
 
 // toolsChanged notes that the caller was told that its tools have changed.
@@ -84,13 +100,13 @@ func (c *call) refusedHeaders() {
 const maxReported = 20
 
 // report logs and counts what is wrong with the definitions of a page.
-func (c *call) report(d definitions) {
+func (l *lesson) report(d definitions) {
 	faulty := make(map[string]bool)
 	for i, f := range d.faults {
 		faulty[f.tool] = true
 		countDefinitions(f.reason, 1)
 		if i < maxReported {
-			c.h.logger.Warn("a tool's mirrored parameters cannot be verified",
+			l.h.logger.Warn("a tool's mirrored parameters cannot be verified",
 				zap.String("tool", shorten(f.tool)),
 				zap.String("reason", f.reason),
 				zap.String("detail", f.detail),
@@ -102,8 +118,7 @@ func (c *call) report(d definitions) {
 
 // lostHeaders finds the parameters whose headers Caddy removes before any
 // handler runs.
-func (c *call) lostHeaders(d definitions) []fault {
-	server, _ := c.request.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+func lostHeaders(d definitions, server *caddyhttp.Server) []fault {
 	if server == nil {
 		return nil
 	}

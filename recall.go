@@ -98,40 +98,29 @@ func (w *besideWriter) recall(piece []byte) *recalled {
 	return w.c.h.catalogue.recall(w.c.viewKey(), w.c.message.ID, w.whole, piece)
 }
 
-// writeSame passes on a piece of a list that is, so far, one that is kept. The
-// last piece waits until the list is renewed; which one it is, shows at the end
-// if no length is declared.
-func (w *besideWriter) writeSame(p []byte) error {
-	w.text, w.passed = w.text[:0], 0
-	if w.same.whole() {
-		if w.whole < 0 && w.keep(p) {
-			return nil
-		}
-		w.learn()
-	}
-	_, err := w.ResponseWriter.Write(p)
-	return err
-}
-
 // recognize renews the page of a list that came whole, and reports whether it is
 // still known.
 func (w *besideWriter) recognize() bool {
-	if !w.same.whole() || !w.c.h.catalogue.seenBefore(w.c.viewKey(), w.same.list.digest, time.Now()) {
+	if !w.same.whole() || !w.c.h.catalogue.recognize(w.c.viewKey(), w.same.list.digest, time.Now()) {
 		return false
 	}
 	countPage(pageSeen)
 	return true
 }
 
+// recognize is seenBefore, once all is learned that was shown before.
+func (c *catalogue) recognize(key viewKey, digest uint64, now time.Time) bool {
+	c.catchUp(key.public())
+	return c.seenBefore(key, digest, now)
+}
+
 // writeDown writes down what came so far of a list that turns out to be none
 // that is known, or reports that it does not fit.
 func (w *besideWriter) writeDown() bool {
-	waiting := len(w.text) - w.passed
 	if !w.makeRoom(w.same.matched) {
 		return false
 	}
 	w.text = w.same.appendTo(w.text[:0])
-	w.passed = len(w.text) - waiting
 	w.same = nil
 	return true
 }
