@@ -85,6 +85,29 @@ func integerOf(text string) (integer string, ok bool) {
 	return sign + integer, true
 }
 
+// integerOfToken writes out the integer that a number of the body stands for,
+// which JSON lets spell in ways that a header may not; empty if there is none, or
+// its exponent is large.
+func integerOfToken(token string) string {
+	if digits, exponent, ok := strings.Cut(strings.ToLower(token), "e"); ok {
+		exponent = strings.TrimPrefix(exponent, "+")
+		sign := ""
+		if strings.HasPrefix(exponent, "-") {
+			sign = "-"
+		}
+		exponent = strings.TrimLeft(strings.TrimPrefix(exponent, "-"), "0")
+		if exponent == "" {
+			exponent = "0"
+		}
+		token = digits + "e" + sign + exponent
+	}
+	integer, _ := integerOf(token)
+	if integer == "-0" {
+		return "0"
+	}
+	return integer
+}
+
 // isText reports whether value is a string of exactly these characters.
 func isText(value jsonrpc.Member, text string) bool {
 	return value.Type == jsonrpc.String && string(characters(value)) == text

@@ -180,8 +180,8 @@ func (r *request) paramAgrees(b *Binding, value jsonrpc.Member, header *mirrored
 	if !agree(value, text, r.policy.Numeric) {
 		return r.paramDiffers(b, value, text)
 	}
-	if r.policy.Numeric == Lenient {
-		text, _ = r.rendering(value) // of all spellings the one that a handler may compare with
+	if r.policy.Numeric == Lenient && value.Type == jsonrpc.Number {
+		text, _ = integerOf(text) // of all spellings the one that a handler may compare with
 	}
 	r.verify(Param{b.Name, text})
 	return nil
@@ -227,7 +227,7 @@ func (r *request) rendering(value jsonrpc.Member) (text string, ok bool) {
 	}
 	text = string(value.Raw)
 	if value.Type == jsonrpc.Number && r.policy.Numeric == Lenient {
-		text, _ = integerOf(text)
+		text = integerOfToken(text)
 	}
 	return text, agree(value, text, r.policy.Numeric)
 }

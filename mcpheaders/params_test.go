@@ -348,3 +348,25 @@ func TestSameValueInAnotherEncoding(t *testing.T) {
 		}
 	})
 }
+
+// With lenient numbers what is verified, and what is advised, is the integer that
+// the body says, however the body spells it.
+func TestLenientSpellings(t *testing.T) {
+	bindings := mustRead(t, `{"properties":{"n":{"type":"integer","x-mcp-header":"N"}}}`)
+	policy := &Policy{Revisions: allRevisions(), Numeric: Lenient}
+	for _, tt := range []struct{ body, want string }{
+		{"42", "42"}, {"42.0", "42"}, {"4.2e1", "42"}, {"4.2E1", "42"}, {"4.2e+1", "42"}, {"4.2E+1", "42"}, {"420e-001", "42"}, {"0.042e+003", "42"}, {"42e-0", "42"},
+		{"-4.2e+1", "-42"}, {"0", "0"}, {"-0", "0"}, {"-0.0", "0"}, {"0e5", "0"},
+	} {
+		msg, header := callOf(t, `{"n":`+tt.body+`}`)
+		_, refusal := policy.Message(msg, nil, header, nil, bindings)
+		if advice := "send " + strconv.Quote(tt.want); refusal == nil || !strings.HasSuffix(refusal.Text, advice) {
+			t.Errorf("body %s, no header: %+v, want the advice %s", tt.body, refusal, advice)
+		}
+		header["Mcp-Param-N"] = []string{tt.want}
+		admission, refusal := policy.Message(msg, nil, header, nil, bindings)
+		if refusal != nil || len(admission.Params) != 1 || admission.Params[0].Value != tt.want {
+			t.Errorf("body %s, header %s: verified %q, %+v", tt.body, tt.want, admission.Params, refusal)
+		}
+	}
+}
