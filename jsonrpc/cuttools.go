@@ -35,7 +35,7 @@ func CutTools(response []byte, hides func(name string) bool) (cuts [][2]int64, e
 	case errors.Is(err, errNoObject), errors.Is(err, errTwoReaders), errors.Is(err, errNoArray), errors.Is(err, errTooManyTools):
 		return nil, err
 	}
-	return nil, errNoJSON // the decoder's own error quotes the text
+	return nil, ErrNoJSON // the decoder's own error quotes the text
 }
 
 // toolsCutter is one pass over a response. Its methods read one value each.
@@ -55,7 +55,7 @@ func (c *toolsCutter) response() error {
 		return err
 	}
 	if _, err := c.ReadToken(); !errors.Is(err, io.EOF) {
-		return errNoJSON
+		return ErrNoJSON
 	}
 	return nil
 }

@@ -75,12 +75,12 @@ func TestCutTools(t *testing.T) {
 		{"nothing", ``, "", errNoObject},
 		{"HTML", `<html>`, "", errNoObject},
 		{"with a byte order mark", "\xef\xbb\xbf" + list(`[]`), "", errNoObject},
-		{"cut", list(`[{"name":"a"}]`)[:50], "", errNoJSON},
-		{"cut in a name", `{"result":{"tools":[{"name":"a`, "", errNoJSON},
-		{"more behind", list(`[]`) + `{}`, "", errNoJSON},
-		{"a comma too many", list(`[{"name":"a"},]`), "", errNoJSON},
-		{"a number that is none", `{"result":{"tools":[{"name":"x","default":NaN}]}}`, "", errNoJSON},
-		{"too deep", list(`[` + strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001) + `]`), "", errNoJSON},
+		{"cut", list(`[{"name":"a"}]`)[:50], "", ErrNoJSON},
+		{"cut in a name", `{"result":{"tools":[{"name":"a`, "", ErrNoJSON},
+		{"more behind", list(`[]`) + `{}`, "", ErrNoJSON},
+		{"a comma too many", list(`[{"name":"a"},]`), "", ErrNoJSON},
+		{"a number that is none", `{"result":{"tools":[{"name":"x","default":NaN}]}}`, "", ErrNoJSON},
+		{"too deep", list(`[` + strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001) + `]`), "", ErrNoJSON},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cuts, err := CutTools([]byte(tt.text), hidden)

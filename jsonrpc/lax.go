@@ -21,10 +21,13 @@ type laxError string
 
 func (e laxError) Error() string { return string(e) }
 
-const (
-	errNoJSON     = laxError("not a JSON text")
-	errTwoReaders = laxError("a member that is read stands there twice")
-)
+// ErrNoJSON says that a response is no JSON text.
+const ErrNoJSON = laxError("not a JSON text")
+
+// byteOrderMark may stand before a text: clients that decode it as UTF-8 leave it out.
+const byteOrderMark = "\xEF\xBB\xBF"
+
+const errTwoReaders = laxError("a member that is read stands there twice")
 
 var laxOptions = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
@@ -44,7 +47,7 @@ func (r *laxReader) end(err error) error {
 			return nil
 		}
 	}
-	return errNoJSON
+	return ErrNoJSON
 }
 
 // object calls read with the name of each member; it reads the value, or says that the member is

@@ -14,7 +14,7 @@ import (
 // It takes too much for a call rather than too little: a name and the method need not stand in one
 // message.
 func MayCall(body []byte, tool func(name string) bool) bool {
-	body = bytes.TrimPrefix(body, []byte("\xEF\xBB\xBF"))
+	body = bytes.TrimPrefix(body, []byte(byteOrderMark))
 	c := callFinder{tool: tool}
 	c.buf = *bytes.NewBuffer(body)
 	c.Reset(&c.buf, laxOptions...)

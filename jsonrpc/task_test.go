@@ -89,9 +89,9 @@ func TestReadTask(t *testing.T) {
 		{"two results", `{"result":{"taskId":"t","status":"working"},"result":1}`, Task{}, "", errTwoReaders},
 		{"two params", `{"method":"notifications/tasks","params":1,"params":{"taskId":"t","status":"working"}}`, Task{}, "", errTwoReaders},
 		{"two methods", `{"method":"notifications/tasks","method":"notifications/tasks","params":{"taskId":"t","status":"working"}}`, Task{}, "", errTwoReaders},
-		{"cut", `{"result":{"taskId":"t","status":"working"}`, Task{}, "", errNoJSON},
-		{"more behind", `{"result":{"taskId":"t","status":"working"}}{}`, Task{}, "", errNoJSON},
-		{"nothing", ``, Task{}, "", errNoJSON},
+		{"cut", `{"result":{"taskId":"t","status":"working"}`, Task{}, "", ErrNoJSON},
+		{"more behind", `{"result":{"taskId":"t","status":"working"}}{}`, Task{}, "", ErrNoJSON},
+		{"nothing", ``, Task{}, "", ErrNoJSON},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			got, err := ReadTask([]byte(row.message))
@@ -128,8 +128,8 @@ func TestRelatedTask(t *testing.T) {
 		{`{"result":{"_meta":{` + key + `:{"taskId":"t"},` + key + `:1}}}`, "", errTwoReaders},
 		{`{"result":{"_meta":{` + key + `:{"taskId":"t"}},"_meta":{}}}`, "", errTwoReaders},
 		{`{"result":{"_meta":{` + key + `:{"taskId":"t"}}},"result":{}}`, "", errTwoReaders},
-		{`{"result":{"_meta":{` + key + `:{"taskId":"t"}}}} x`, "", errNoJSON},
-		{`{"result":`, "", errNoJSON},
+		{`{"result":{"_meta":{` + key + `:{"taskId":"t"}}}} x`, "", ErrNoJSON},
+		{`{"result":`, "", ErrNoJSON},
 	} {
 		if got, err := RelatedTask([]byte(row.message)); got != row.want || !errors.Is(err, row.err) {
 			t.Errorf("%s: %q, %v, want %q, %v", row.message, got, err, row.want, row.err)

@@ -1,6 +1,7 @@
 package jsonrpc
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -31,11 +32,11 @@ const errTooManyTools = laxError("more than 10,000 tools")
 // ReadToolsPage reads the response to a tools/list request. Everything but the members that are
 // read may be as odd as it likes. A tool without a name of its own is left out.
 //
-// An error says that nothing can be learned from the response: it is no JSON text, has no
-// result.tools, or two readers could see two of them.
+// An error says that nothing can be learned from the response: it is no JSON text (ErrNoJSON), has
+// no result.tools (ErrNoTools), or two readers could see two of them.
 func ReadToolsPage(response []byte) (ToolsPage, error) {
 	var r toolsReader
-	r.begin(response, toolsMembers)
+	r.begin(bytes.TrimPrefix(response, []byte(byteOrderMark)), toolsMembers)
 	found, err := r.response()
 	if err = r.end(err); err != nil {
 		return ToolsPage{}, err

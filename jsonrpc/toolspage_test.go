@@ -19,6 +19,7 @@ func TestReadToolsPage(t *testing.T) {
 		{"a page", `{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}},{"description":"","inputSchema": {} ,"name":"b"}],"ttlMs":300000,"cacheScope":"public","nextCursor":"x"}}`,
 			ToolsPage{[]ToolDefinition{tool("a", `{"type":"object"}`), tool("b", `{}`)}, 300000, true}, nil},
 		{"a legacy page", `{"result":{"tools":[{"name":"a"}]},"id":1}`, ToolsPage{[]ToolDefinition{{Name: "a"}}, 0, false}, nil},
+		{"a byte order mark", "\xEF\xBB\xBF" + `{"result":{"tools":[{"name":"a"}]}}`, ToolsPage{Tools: []ToolDefinition{{Name: "a"}}}, nil},
 		{"no tools", `{"result":{"tools":[]}}`, ToolsPage{}, nil},
 		{"a private page", `{"result":{"tools":[],"cacheScope":"private","ttlMs":1}}`, ToolsPage{TTL: 1}, nil},
 		{"escaped names", `{"r\u0065sult":{"tools":[{"n\u0061me":"\u0061","inputSchema":[1]}]}}`, ToolsPage{Tools: []ToolDefinition{tool("a", "[1]")}}, nil},
@@ -43,10 +44,10 @@ func TestReadToolsPage(t *testing.T) {
 		{"two schemas", `{"result":{"tools":[{"name":"a","inputSchema":{},"inputSchema":{}}]}}`, ToolsPage{}, errTwoReaders},
 		{"as many tools as there may be", `{"result":{"tools":[` + strings.Repeat(`{"name":""},`, 9999) + `{}]}}`, ToolsPage{}, nil},
 		{"more tools than there may be", `{"result":{"tools":[` + strings.Repeat(`{"name":"a"},`, 10_000) + `{"name":"a"}]}}`, ToolsPage{}, errTooManyTools},
-		{"cut", `{"result":{"tools":[{"name":"a"`, ToolsPage{}, errNoJSON},
-		{"more behind", `{"result":{"tools":[]}}{}`, ToolsPage{}, errNoJSON},
-		{"nothing", ``, ToolsPage{}, errNoJSON},
-		{"HTML", `<html>`, ToolsPage{}, errNoJSON},
+		{"cut", `{"result":{"tools":[{"name":"a"`, ToolsPage{}, ErrNoJSON},
+		{"more behind", `{"result":{"tools":[]}}{}`, ToolsPage{}, ErrNoJSON},
+		{"nothing", ``, ToolsPage{}, ErrNoJSON},
+		{"HTML", `<html>`, ToolsPage{}, ErrNoJSON},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := ReadToolsPage([]byte(tt.text))
