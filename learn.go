@@ -56,6 +56,9 @@ func (c *catalogue) take(l *lesson) {
 		return
 	case err != nil:
 		countPage(pageUnreadable)
+		if !errors.Is(err, jsonrpc.ErrNoJSON) { // which no client goes by either
+			c.noteChange(l.key, l.at)
+		}
 		l.h.logger.Warn("a tools/list result could not be read: its tools' parameters are not verified",
 			zap.String("revision", l.revision), zap.String("id", shorten(string(l.id))), zap.Error(err))
 		return
@@ -125,9 +128,14 @@ func lostHeaders(d definitions, server *caddyhttp.Server) []fault {
 	var faults []fault
 	for tool, bindings := range d.tools {
 		for _, b := range bindings.All() {
-			if option, lost := b.Lost(); lost && !keeps(server, b.Header) {
+			option, odd := b.Lost()
+			switch {
+			case odd && !keeps(server, b.Header):
 				faults = append(faults, fault{tool, faultHeaderLost,
 					"Caddy removes the header " + shorten(b.Header) + "; list it in " + option + " of the server's options to keep it"})
+			case !odd && isShadowed(server, b.Header):
+				faults = append(faults, fault{tool, faultHeaderLost,
+					"Caddy removes the header " + shorten(b.Header) + ", since expected_underscore_headers or expected_dot_headers of the server's options list another spelling of it"})
 			}
 		}
 	}
@@ -146,4 +154,17 @@ func keeps(server *caddyhttp.Server, header string) bool {
 		}
 		return http.CanonicalHeaderKey(entry) == header
 	})
+}
+
+// isShadowed reports whether Caddy removes a header since a server is configured
+// to keep one whose name has "_" or "." in the place of hyphens.
+func isShadowed(server *caddyhttp.Server, header string) bool {
+	shadows := func(entries []string, separator string) bool {
+		return slices.ContainsFunc(entries, func(entry string) bool {
+			prefix, isPrefix := strings.CutSuffix(entry, "*")
+			name := http.CanonicalHeaderKey(strings.ReplaceAll(prefix, separator, "-"))
+			return name == header || isPrefix && strings.HasPrefix(header, name)
+		})
+	}
+	return shadows(server.ExpectedUnderscoreHeaders, "_") || shadows(server.ExpectedDotHeaders, ".")
 }
