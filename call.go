@@ -98,8 +98,12 @@ func (c *call) admit() *mcpheaders.Refusal {
 	later := c.admitMessage()
 	if refusal == nil {
 		refusal = later
+	} else {
+		c.admission.Distrust()
 	}
-	c.admitted = refusal == nil
+	if c.admitted = refusal == nil; c.admitted {
+		countParams(len(c.admission.Params), c.admission.UnverifiedParams)
+	}
 	return refusal
 }
 
@@ -119,9 +123,6 @@ func (c *call) admitMessage() (refusal *mcpheaders.Refusal) {
 	c.strict = refusal == nil || refusal.Row > 10
 	if refusal == nil {
 		refusal = c.tooEarly()
-	}
-	if refusal == nil {
-		countParams(len(c.admission.Params), c.admission.UnverifiedParams)
 	}
 	return refusal
 }
@@ -210,15 +211,17 @@ func (c *call) forward(ctx context.Context, body *bodyReader) *http.Request {
 // has no meaning there, but a server that lets a header override the method
 // would take it for a POST that nobody checked.
 func (c *call) withoutBody() *http.Request {
-	if c.request.ContentLength == 0 || c.h.Enforce == off {
-		return c.request
-	}
+	// Handlers beneath may rewrite headers, and whose request it was is asked
+	// for as long as its answer lasts.
 	r := c.request.WithContext(c.request.Context())
+	r.Header = maps.Clone(c.request.Header)
+	if r.ContentLength == 0 || c.h.Enforce == off {
+		return r
+	}
 	r.Body = http.NoBody
 	r.ContentLength = 0
 	r.TransferEncoding = nil
 	r.Trailer = nil
-	r.Header = maps.Clone(c.request.Header)
 	r.Header.Del("Content-Length")
 	return r
 }

@@ -391,3 +391,19 @@ func TestMatcherValidate(t *testing.T) {
 		}
 	}
 }
+
+// A matcher reads no more than its own limit allows, also of what another one
+// has read.
+func TestMatcherLimitsWhatAnotherRead(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+	defer func() { _ = r.Body.Close() }() // the one that stands there by then
+	if _, refusal := readAheadOf(r, 100); refusal != nil {
+		t.Fatal(refusal.Text)
+	}
+	if _, refusal := readAheadOf(r, 10); refusal == nil || refusal.Status != http.StatusRequestEntityTooLarge {
+		t.Errorf("the second one, with a limit of 10: %+v", refusal)
+	}
+	if _, refusal := readAheadOf(r, 100); refusal != nil {
+		t.Errorf("the third one, with a limit of 100: %+v", refusal)
+	}
+}

@@ -54,6 +54,13 @@ type Admission struct {
 	UnverifiedParams int
 }
 
+// Distrust takes back what was verified, for a request that is refused for
+// another reason: its body may be read in another way than it was here.
+func (a *Admission) Distrust() {
+	a.UnverifiedParams += len(a.Params)
+	a.Params = nil
+}
+
 // HeaderValue is one header with its canonical name, as net/http writes it.
 type HeaderValue struct{ Name, Value string }
 
