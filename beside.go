@@ -69,6 +69,7 @@ func (w *besideWriter) begin() {
 	case isEncoded(header):
 		if w.list {
 			countPage(pageEncoded)
+			w.c.toolsChanged()
 		}
 	case isEventStream(header):
 		w.events = true
@@ -148,6 +149,7 @@ func (w *besideWriter) pass() error {
 // giveUp reads no more of a list that does not fit.
 func (w *besideWriter) giveUp() {
 	countPage(pageTooLarge)
+	w.c.toolsChanged()
 	w.json = false
 	w.drop()
 }
@@ -217,6 +219,7 @@ func (w *besideWriter) readEvent(e *sse.Event) {
 		w.c.toolsChanged()
 	case w.list && answersRequest(&answer):
 		countPage(pageTooLarge)
+		w.c.toolsChanged()
 	}
 }
 
@@ -263,6 +266,12 @@ func (c *call) readBeside(w http.ResponseWriter, r *http.Request, next caddyhttp
 	return c.learnBeside(w, r, next)
 }
 
+// listens reports whether the request opens a stream for what the server has to
+// tell of itself: a GET in legacy revisions, subscriptions/listen in modern ones.
+func (c *call) listens() bool {
+	return c.message.Method == "subscriptions/listen" || c.request.Method == http.MethodGet && acceptsEvents(c.request)
+}
+
 // learnBeside runs the handlers beneath with a writer that reads what they say of
 // tools.
 func (c *call) learnBeside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
@@ -270,7 +279,7 @@ func (c *call) learnBeside(w http.ResponseWriter, r *http.Request, next caddyhtt
 		return next.ServeHTTP(w, r)
 	}
 	beside := c.beside(w)
-	if beside.list {
+	if beside.list || c.listens() {
 		r.Header["Accept-Encoding"] = []string{"identity"} // or it could not be read
 	}
 	broken := true // by a panic, unless next returns

@@ -157,14 +157,16 @@ var knowledgeStates = [...]string{unknown: "unknown", stale: "stale", learned: "
 // said that was made for it comes before what is public.
 func (c *catalogue) find(key viewKey, tool string, now time.Time) knowledge {
 	c.catchUp(key)
-	if known := c.look(key, tool, now); known.state != unknown {
+	if known := c.look(key, key, tool, now); known.state != unknown {
 		return known
 	}
 	c.catchUp(key.public())
-	return c.look(key.public(), tool, now)
+	return c.look(key.public(), key, tool, now)
 }
 
-func (c *catalogue) look(key viewKey, tool string, now time.Time) knowledge {
+// look returns what a view says of a tool to a caller. What the caller was told
+// of changes counts for what is public, too.
+func (c *catalogue) look(key, caller viewKey, tool string, now time.Time) knowledge {
 	v, ok := c.views.GetIfPresent(key)
 	if !ok {
 		return knowledge{}
@@ -175,6 +177,9 @@ func (c *catalogue) look(key viewKey, tool string, now time.Time) knowledge {
 	}
 	current, _ := c.notices.GetIfPresent(key)
 	if v.notice != current || !d.page.fresh(v.notice, now) {
+		return knowledge{state: stale}
+	}
+	if told, ok := c.notices.GetIfPresent(caller); ok && !d.page.fresh(told, now) {
 		return knowledge{state: stale}
 	}
 	return knowledge{d.bindings, learned}

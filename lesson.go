@@ -162,6 +162,7 @@ func (c *catalogue) unlist(l *lesson) {
 func (l *lesson) survive() {
 	if panicked := recover(); panicked != nil {
 		countPage(pageUnreadable)
+		l.h.catalogue.noteChange(l.key, l.at) // the client goes by this list
 		l.h.logger.Error("a tools/list result was not read to its end, which is a fault of mcp_gateway; "+
 			"please report it: its tools' parameters are not verified",
 			zap.Any("panic", panicked), zap.ByteString("stack", debug.Stack()))

@@ -71,7 +71,7 @@ func TestLessonsReadLater(t *testing.T) {
 			tool := rapid.SampledFrom(tools).Draw(t, "tool")
 			switch rapid.SampledFrom([]string{"list", "list", "list", "event", "find", "changed", "doubt", "again"}).Draw(t, "step") {
 			case "list":
-				more := rapid.SampledFrom([]string{"", `,"cacheScope":"public"`, `,"ttlMs":7000`}).Draw(t, "more")
+				more := rapid.SampledFrom([]string{"", `,"cacheScope":"public"`, `,"ttlMs":7000`, `,"tools":[]`}).Draw(t, "more")
 				list := listOfTool(tool, rapid.SampledFrom([]string{"Region", "Zone"}).Draw(t, "header"), more)
 				early.catalogue.teach(lessonOf(t, early, key, list, now))
 				early.catalogue.readLessons()
@@ -215,10 +215,14 @@ func TestLessonPanics(t *testing.T) {
 		}
 		return nil
 	}))
-	h.catalogue.teach(lessonOf(t, h, alice, "<html>", noon))
 	h.catalogue.teach(lessonOf(t, h, alice, listOfTool("t", "Region", ""), noon))
-	if got := said(h.catalogue.find(alice, "t", noon)); got != "learned Region" {
-		t.Errorf("the next list: %s", got)
+	h.catalogue.teach(lessonOf(t, h, alice, "<html>", noon.Add(1)))
+	if got := said(h.catalogue.find(alice, "t", noon.Add(1))); got != "stale" {
+		t.Errorf("after it: %s", got)
+	}
+	h.catalogue.teach(lessonOf(t, h, alice, listOfTool("t", "Region", ""), noon.Add(2)))
+	if got := said(h.catalogue.find(alice, "t", noon.Add(2))); got != "learned Region" {
+		t.Errorf("after the next list: %s", got)
 	}
 	if faults := logs.FilterLevelExact(zapcore.ErrorLevel).All(); len(faults) != 1 || faults[0].ContextMap()["panic"] != "no room for the log" {
 		t.Errorf("logged %v", faults)

@@ -602,3 +602,190 @@ func TestStreamOutlivesAReload(t *testing.T) {
 	}
 	res.Body.Close()
 }
+
+// The caller of a GET is who sent it, whatever handlers beneath make of the
+// headers that go to the server.
+func TestChangeOnGETBehindRewrittenHeaders(t *testing.T) {
+	changed := "data: " + `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n\n"
+	list := page(regional, "")
+	up := newServer(t, list)
+	s := incaddy.Run(t, incaddy.Config{Site: "route {\nmcp_gateway /mcp\nrequest_header Authorization \"Bearer of-the-server\"\n" + proxy(up.up.Addr()) + "\n}"})
+	const alice = "Authorization: Bearer alice"
+	ask(t, s, with(lists, alice))
+	verifies(t, s, alice)
+	up.set(list, brokenup.SSE(changed))
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/mcp", nil)
+	r.Header.Set("Authorization", "Bearer alice")
+	res, err := incaddy.Client(t, false).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := readAnswer(res, ""); a.body != changed {
+		t.Errorf("relayed %q", a.body)
+	}
+	up.set(list, ok)
+	knowsNothing(t, s, alice)
+}
+
+// A caller that is told of a change is told of it also if its list is public.
+func TestChangeOfPublicList(t *testing.T) {
+	changed := "data: " + `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}` + "\n\n"
+	list := page(regional, `,"cacheScope":"public"`)
+	up := newServer(t, list)
+	s := incaddy.Run(t, site("", proxy(up.up.Addr())))
+	ask(t, s, lists)
+	verifies(t, s)
+	up.set(list, brokenup.SSE(changed))
+	ask(t, s, message{method: "subscriptions/listen"})
+	up.set(list, ok)
+	knowsNothing(t, s)
+}
+
+// A request that was refused by its head has verified nothing, also where it
+// goes on: the server may decode another body than the one that was read.
+func TestRefusedHeadVerifiesNothing(t *testing.T) {
+	up := newServer(t, page(regional, ""))
+	s := incaddy.Run(t, site("enforce off\ntool create_refund {\nparam Region region\n}", proxy(up.up.Addr(), "header_up X-Region {http.mcp.param.Region}")))
+	m := agreeing
+	r := m.request(t.Context(), s.URL)
+	r.Header.Set("Content-Type", "application/json; charset=utf-7")
+	a := send(incaddy.Client(t, false), r, m.uri)
+	if got := s.Log.Access(t, a.uri).MCP.Refusal; got != "content_type" {
+		t.Fatalf("logged %q", got)
+	}
+	if got := up.up.Requests()[0].Header.Get("X-Region"); got != "" {
+		t.Errorf("refused, and shown as verified: %q", got)
+	}
+}
+
+// zoned is the tool after its server renamed the header.
+var zoned = strings.Replace(regional, `"Region"`, `"Zone"`, 1)
+
+var inZone = message{args: `{"region":"eu"}`, header: []string{"Mcp-Param-Zone: eu"}}
+
+// A client that was shown a new list calls by it, also when the gateway could
+// not read that list: what it knew before is out of date.
+func TestUnreadableListIsNewer(t *testing.T) {
+	for name, list := range map[string]brokenup.Reply{
+		"a tool with two names": page(zoned+`,{"name":"x","name":"y"}`, ""),
+		"encoded all the same":  page(zoned, "").With(200, "Content-Encoding: gzip"),
+		"larger than is read":   page(zoned, `,"_meta":{"x":"`+strings.Repeat("x", 17<<20)+`"}`),
+		"a stream, larger":      brokenup.SSE(`data: {"jsonrpc":"2.0","id":$id,"result":{"tools":[` + zoned + `],"_meta":{"x":"` + strings.Repeat("x", 17<<20) + `"}}}` + "\n\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := newServer(t, page(regional, ""))
+			s := incaddy.Run(t, site("", proxy(up.up.Addr())))
+			ask(t, s, lists)
+			verifies(t, s)
+			up.set(list, ok)
+			if a := ask(t, s, lists); a.err != nil || a.status/100 != 2 {
+				t.Fatalf("the list was answered with %d %v", a.status, a.err)
+			}
+			a := ask(t, s, inZone)
+			if a.status != http.StatusOK {
+				t.Errorf("a call by the new list was answered with %d %s", a.status, a.body)
+			}
+		})
+	}
+}
+
+// Odd ways to write a header, and what may come of them: the server gets what
+// the body says, or nothing.
+func TestOddlyWrittenHeaders(t *testing.T) {
+	up := newServer(t, page(regional, ""))
+	s := incaddy.Run(t, site("tool create_refund {\nparam Region region\n}", proxy(up.up.Addr(), "header_up X-Region {http.mcp.param.Region}")))
+	for _, tt := range []struct{ head, value string }{
+		{"Mcp-Param-Region: eu\r\n west\r\n", "eu west"},
+		{"Mcp-Param-Region:\r\n eu\r\n", "eu"},
+		{"Mcp-Param-Region: eu\r\n\teu\r\n", "eu"},
+		{"mCP-pARAM-rEGION:eu\r\nMCP-PARAM-REGION: eu \r\n", "eu"},
+		{"Mcp-Param-Region: eu\r\nmcp-param-region: us\r\n", "eu"},
+		{"Mcp-Param-Region : us\r\nMcp-Param-Region: eu\r\n", "eu"},
+		{"Mcp-Param-Region: eu\r\nMcp_Param_Region: us\r\nMcp-Param.Region: us\r\n", "eu"},
+		{"Mcp-Param-Region: eu\r\nConnection: mcp-PARAM-region\r\n", "eu"},
+		{"Mcp-Param-Region: eu\r\nKeep-Alive: x\r\nConnection: keep-alive,, \tMcp-Param-Region\r\n", "eu"},
+		{"Mcp-Param-Region: eu\x00\r\n", "eu"},
+		{"Mcp-Param-Region: eu\x0b\r\n", "eu"},
+		{"Mcp-Param-Region: \xa0eu\r\n", "eu"},
+		{"Mcp-Param-Region: eu\r\r\n", "eu"},
+		{"Mcp-Param-Region: eu\nX: y\r\n", "eu"},
+	} {
+		before := len(up.up.Requests())
+		m := message{args: `{"region":"` + tt.value + `"}`}
+		r := m.request(t.Context(), s.URL)
+		body := new(strings.Builder)
+		_, _ = io.Copy(body, r.Body)
+		conn, err := net.Dial("tcp", s.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nMcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: create_refund\r\nContent-Length: %d\r\n%s\r\n%s", body.Len(), tt.head, body)
+		if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		for _, q := range up.up.Requests()[before:] {
+			if got := q.Header.Values("Mcp-Param-Region"); len(got) != 1 || got[0] != tt.value || q.Header.Get("X-Region") != tt.value {
+				t.Errorf("%q: the server got %q, verified %q, and the body says %q", tt.head, got, q.Header.Get("X-Region"), tt.value)
+			}
+		}
+	}
+}
+
+// A header that Caddy removes since another spelling of it is listed is lost, too.
+func TestLostForAnotherSpelling(t *testing.T) {
+	for option, entry := range map[string]string{"expected_underscore_headers": "Mcp-Param-Tenant_*", "expected_dot_headers": "mcp-param-tenant.id"} {
+		t.Run(option, func(t *testing.T) {
+			list := page(strings.Replace(regional, `"Region"`, `"Tenant-Id"`, 1), "")
+			config := site("", proxy(newServer(t, list).up.Addr()))
+			config.Servers = option + " " + entry
+			s := incaddy.Run(t, config)
+			ask(t, s, lists)
+			refuses(t, s, message{args: `{"region":"eu"}`, header: []string{"Mcp-Param-Tenant-Id: eu"}}, "param_missing")
+			e := s.Log.Await(t, "the fault", func(e *incaddy.Entry) bool { return strings.Contains(e.Line, `"header_lost"`) })
+			if !strings.Contains(e.Line, option) {
+				t.Errorf("logged %s, want it to name %s", e.Line, option)
+			}
+		})
+	}
+}
+
+// With off nothing is held against the body, but a header still has one value,
+// of characters that a header may have (rows 12 and 13).
+func TestParamHeadersOff(t *testing.T) {
+	up := newServer(t, page(regional, ""))
+	s := incaddy.Run(t, site("param_headers off", proxy(up.up.Addr())))
+	ask(t, s, lists)
+	passes(t, s, lying, 1)
+	for _, header := range [][]string{{"Mcp-Param-Region: eu", "Mcp-Param-Region: us"}, {"Mcp-Param-Region: \xc3\xa9"}} {
+		a := ask(t, s, message{args: `{"region":"eu"}`, header: header})
+		if a.status != http.StatusBadRequest {
+			t.Errorf("%q: answered %d", header, a.status)
+		}
+	}
+}
+
+// What comes on a stream that a client listens to must be readable, or a change
+// would be missed.
+func TestStreamsAreAskedForPlainly(t *testing.T) {
+	up := newServer(t, page(regional, ""))
+	s := incaddy.Run(t, site("", proxy(up.up.Addr())))
+	up.set(page(regional, ""), brokenup.SSE(""))
+	ask(t, s, message{method: "subscriptions/listen", header: []string{"Accept-Encoding: gzip"}})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/mcp", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept-Encoding", "gzip")
+	r.Header.Set("Accept", "text/event-stream")
+	res, err := incaddy.Client(t, false).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readAnswer(res, "")
+	for _, q := range up.up.Requests() {
+		if got := q.Header.Get("Accept-Encoding"); got != "identity" {
+			t.Errorf("%s asked for %q", q.Method, got)
+		}
+	}
+}
