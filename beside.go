@@ -13,8 +13,9 @@ import (
 // besideWriter relays the response to a message that is no tool call, and reads
 // beside the relay what it says of tools: every page of a tools/list, and the
 // notification that the tools have changed. Every byte and every flush passes
-// as it comes; only the last bytes of a list wait until it is learned, so that
-// no client knows a tool before the gateway does.
+// as it comes, but for a list of no declared length, of which one piece waits for
+// the next: before the last one passes the list is taken to be learned, so that no
+// client knows a tool before the gateway does.
 type besideWriter struct {
 	caddyhttp.ResponseWriterWrapper
 	listText          // of the list as JSON, or of an event's data
@@ -112,7 +113,7 @@ func (w *besideWriter) writeList(p []byte) error {
 			return nil
 		}
 		w.giveUp()
-	case w.came == w.whole:
+	case w.came == w.whole && !w.learned:
 		w.learn()
 	}
 	_, err := w.ResponseWriter.Write(p)
@@ -134,7 +135,7 @@ func (w *besideWriter) gather(p []byte) bool {
 }
 
 // mayEnd reports whether a list can be whole with what came.
-func (w *besideWriter) mayEnd() bool { return w.same == nil || w.same.whole() }
+func (w *besideWriter) mayEnd() bool { return w.same == nil || w.same.mayEnd() }
 
 // pass relays the piece that waits.
 func (w *besideWriter) pass() error {
@@ -157,6 +158,8 @@ func (w *besideWriter) giveUp() {
 // end learns what is complete now that nothing comes any more, and passes on
 // what waited for that. A response that broke off teaches nothing.
 func (w *besideWriter) end(broken bool) {
+	defer w.drop()
+	defer w.waits.drop()
 	if w.json && !w.learned && !broken {
 		w.learn()
 	}
@@ -170,8 +173,6 @@ func (w *besideWriter) end(broken bool) {
 	if w.reader != nil {
 		readers.Put(w.reader)
 	}
-	w.drop()
-	w.waits.drop()
 }
 
 // learn sees to it that the list that came is learned.

@@ -128,7 +128,6 @@ func newCatalogue(size int64) (*catalogue, error) {
 
 // Destruct forgets everything, once no configuration uses the catalogue.
 func (c *catalogue) Destruct() error {
-	c.readLessons()
 	c.views.StopAllGoroutines()
 	c.notices.StopAllGoroutines()
 	c.lists.StopAllGoroutines()

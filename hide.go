@@ -168,11 +168,13 @@ func (w *hidingWriter) push() error {
 // end passes on a list that is whole now. Of one that broke off nothing is: the
 // connection breaks off, too.
 func (w *hidingWriter) end(broken bool) {
+	defer func() {
+		w.drop()
+		w.unhold(w.counted)
+	}()
 	if w.does == holds && !broken {
 		w.show()
 	}
-	w.drop()
-	w.unhold(w.counted)
 }
 
 // show sends the list without what is hidden.

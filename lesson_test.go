@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -39,7 +40,7 @@ func lessonOf(t rapid.TB, h *Handler, key viewKey, list string, at time.Time) *l
 	if !text.keep([]byte(list)) {
 		t.Fatal("there is no room for the list")
 	}
-	return &lesson{heldText: text.handOver(), key: key, id: []byte("1"), at: at}
+	return &lesson{h: h, text: text.handOver(), key: key, id: []byte("1"), at: at}
 }
 
 // listOfTool is a list of one tool with one binding, with more members.
@@ -62,6 +63,7 @@ func said(k knowledge) string {
 func TestLessonsReadLater(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		early, late := lessonHandler(t), lessonHandler(t)
+		late.catalogue.lessons.timed = true // by nobody
 		keys := []viewKey{{1, 1}, {1, 2}, {2, 1}}
 		tools := []string{"a", "b"}
 		now := noon
@@ -95,7 +97,8 @@ func TestLessonsReadLater(t *testing.T) {
 				early.catalogue.doubt(key, tool, now)
 				late.catalogue.doubt(key, tool, now)
 			case "again":
-				list := []byte(listOfTool(tool, "Region", ""))
+				more := rapid.SampledFrom([]string{"", `,"cacheScope":"public"`}).Draw(t, "more")
+				list := []byte(listOfTool(tool, "Region", more))
 				want := early.catalogue.recognize(key, early.catalogue.digest(list, []byte("1")), now)
 				if got := late.catalogue.recognize(key, late.catalogue.digest(list, []byte("1")), now); got != want {
 					t.Fatalf("recognized: %v, want %v", got, want)
@@ -113,12 +116,6 @@ func TestLessonsReadLater(t *testing.T) {
 				if got := said(late.catalogue.find(key, tool, now)); got != want {
 					t.Fatalf("in the end %v found %q, want %q", key, got, want)
 				}
-			}
-		}
-		late.catalogue.readLessons()
-		for _, h := range []*Handler{early, late} {
-			if used := h.held.used.Load() + h.listing.used.Load(); used != 0 {
-				t.Fatalf("%d bytes are still held", used)
 			}
 		}
 	})
@@ -143,40 +140,90 @@ func TestLessonsAtOnce(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	h.catalogue.readLessons()
-	if used := h.held.used.Load() + h.listing.used.Load(); used != 0 {
-		t.Errorf("%d bytes are still held", used)
+	if q := &h.catalogue.lessons; q.size != 0 || len(q.queue) != 0 {
+		t.Errorf("%d lists wait, of %d bytes", len(q.queue), q.size)
 	}
 }
 
-// A list is read a moment after it passed, also if nobody asks for it.
+// A list is read a moment after it passed, also if nobody asks for it, and the next
+// one, too.
 func TestLessonIsReadUnasked(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
-	done := make(chan struct{})
+	logged := make(chan struct{})
 	h := lessonHandler(t)
-	h.logger = zap.New(zapcore.RegisterHooks(core, func(zapcore.Entry) error { close(done); return nil }))
-	h.catalogue.teach(lessonOf(t, h, alice, "<html>", noon))
-	<-done
-	if got := logs.All()[0].Message; got != "a tools/list result could not be read: its tools' parameters are not verified" {
-		t.Errorf("logged %q", got)
+	h.logger = zap.New(zapcore.RegisterHooks(core, func(zapcore.Entry) error { logged <- struct{}{}; return nil }))
+	for i := range 2 {
+		h.catalogue.teach(lessonOf(t, h, alice, "<html>", noon))
+		<-logged
+		if got := logs.All()[i].Message; got != "a tools/list result could not be read: its tools' parameters are not verified" {
+			t.Errorf("logged %q", got)
+		}
+		for !h.catalogue.lessons.idle() {
+			runtime.Gosched() // until its reader has seen that there is no more
+		}
 	}
 }
 
-// Past what may wait, whoever relays a list reads it before it goes on.
+// idle reports whether nothing waits and nobody is to read.
+func (q *lessons) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.timed
+}
+
+// However many lists pass, no more of them wait than may: the oldest is read
+// before another one goes on.
 func TestLessonsPile(t *testing.T) {
 	h := lessonHandler(t)
 	q := &h.catalogue.lessons
 	q.timed = true // by nobody
-	pad := `,"_":"` + strings.Repeat("x", maxUnread/3) + `"`
-	for i := range 3 {
-		h.catalogue.teach(lessonOf(t, h, viewKey{1, uint64(i + 1)}, listOfTool("t", "Region", pad), noon))
-		if want := []int{1, 2, 0}[i]; len(q.queue) != want {
-			t.Errorf("%d lists wait, want %d", len(q.queue), want)
+	third := strings.Repeat("x", maxUnread/3-perLesson-1000)
+	for i, tt := range []struct {
+		pad     string
+		waiting int
+	}{
+		{third, 1}, {third, 2}, {third, 3}, {third, 3}, {"", 3},
+		{strings.Repeat("x", maxUnread), 1}, // alone
+		{"", 1},
+	} {
+		h.catalogue.teach(lessonOf(t, h, viewKey{1, uint64(i + 1)}, listOfTool("t", "Region", `,"_":"`+tt.pad+`"`), noon))
+		if len(q.queue) != tt.waiting {
+			t.Errorf("after list %d, %d wait, want %d", i, len(q.queue), tt.waiting)
 		}
 	}
+	for range 1000 {
+		h.catalogue.teach(lessonOf(t, h, alice, "{}", noon))
+	}
+	if most := maxUnread / perLesson; len(q.queue) > most {
+		t.Errorf("%d small lists wait, want at most %d", len(q.queue), most)
+	}
+	h.catalogue.readLessons()
 	if q.size != 0 || q.some.Load() {
 		t.Errorf("none waits, and %d bytes count as waiting", q.size)
 	}
+}
+
+// Lists that come at once do not wait in more room than one after the other.
+func TestLessonsPileAtOnce(t *testing.T) {
+	core, _ := observer.New(zapcore.WarnLevel)
+	h := lessonHandler(t)
+	q := &h.catalogue.lessons
+	q.timed = true // by nobody
+	reading, read := make(chan struct{}, 10), make(chan struct{})
+	h.logger = zap.New(zapcore.RegisterHooks(core, func(zapcore.Entry) error { reading <- struct{}{}; <-read; return nil }))
+	var lists sync.WaitGroup
+	for i := range 10 {
+		l := lessonOf(t, h, viewKey{1, uint64(i + 1)}, "<"+strings.Repeat("x", maxUnread/2), noon)
+		lists.Go(func() { h.catalogue.teach(l) })
+	}
+	<-reading // the oldest, for which all others wait
+	q.mu.Lock()
+	if q.size > maxUnread {
+		t.Errorf("%d lists wait, of %d bytes", len(q.queue), q.size)
+	}
+	q.mu.Unlock()
+	close(read)
+	lists.Wait()
 }
 
 // A caller waits for no list that says nothing of its tools.
@@ -227,21 +274,20 @@ func TestLessonPanics(t *testing.T) {
 	if faults := logs.FilterLevelExact(zapcore.ErrorLevel).All(); len(faults) != 1 || faults[0].ContextMap()["panic"] != "no room for the log" {
 		t.Errorf("logged %v", faults)
 	}
-	if used := h.held.used.Load() + h.listing.used.Load(); used != 0 {
-		t.Errorf("%d bytes are still held", used)
-	}
 }
 
-// What waits when the last configuration with a catalogue ends is not left behind.
+// What waits when its configuration ends is read while that has a log.
 func TestLessonsEnd(t *testing.T) {
-	h := lessonHandler(t)
-	h.catalogue.lessons.timed = true // by nobody
-	h.catalogue.teach(lessonOf(t, h, alice, listOfTool("t", "Region", ""), noon))
-	if err := h.catalogue.Destruct(); err != nil {
+	h, logs := provisioned(t, new(Handler))
+	h.catalogue.teach(lessonOf(t, h, alice, "<html>", noon))
+	if _, err := useCatalogue(h.MaxLearned); err != nil { // since it is released once more in the end
 		t.Fatal(err)
 	}
-	if used := h.held.used.Load() + h.listing.used.Load(); used != 0 {
-		t.Errorf("%d bytes are still held", used)
+	if err := h.Cleanup(); err != nil {
+		t.Fatal(err)
+	}
+	if logs.Len() != 1 {
+		t.Errorf("logged %v", logs.All())
 	}
 }
 

@@ -4,9 +4,8 @@ import "sync"
 
 // listText is the text of a list that is held to be read.
 type listText struct {
-	c      *call
-	text   []byte
-	memory []byte // that the text stands in
+	c    *call
+	text []byte // all of its capacity counts as held
 }
 
 // maxList is the longest page of a list that is read, in bytes.
@@ -29,44 +28,46 @@ func (t *listText) makeRoom(size int) bool {
 	if size <= cap(t.text) {
 		return true
 	}
-	grown := max(size, 2*cap(t.text))
-	if !t.hold(int64(grown - cap(t.text))) {
+	before := t.text
+	memory := t.c.h.catalogue.memory.take(max(size, 2*cap(before)))
+	if !t.hold(int64(cap(memory) - cap(before))) {
+		t.c.h.catalogue.memory.give(memory)
 		return false
 	}
-	if grown > cap(t.memory) {
-		t.memory = t.c.h.catalogue.memory.take(grown)
-		copy(t.memory[:grown], t.text)
-	}
-	t.text = t.memory[:len(t.text):grown] // what is held is what counts as held
+	t.text = memory[:copy(memory[:len(before)], before)]
+	t.c.h.catalogue.memory.give(before)
 	return true
 }
 
 // drop gives up the text.
 func (t *listText) drop() {
-	t.unhold(int64(cap(t.text)))
-	t.c.h.catalogue.memory.give(t.memory)
-	t.text, t.memory = nil, nil
+	t.c.h.catalogue.memory.give(t.handOver())
 }
 
-// handOver gives the text to someone who reads it when the call may be over.
-func (t *listText) handOver() heldText {
-	held := heldText{t.text, t.memory, t.c.h}
-	t.c.heldBytes -= int64(cap(t.text))
-	t.text, t.memory = nil, nil
-	return held
+// handOver gives the text to someone who holds it for as long as it is needed.
+func (t *listText) handOver() (text []byte) {
+	text, t.text = t.text, nil
+	t.unhold(int64(cap(text)))
+	return text
 }
 
-// heldText is the text of a list that counts as held until it is given back.
-type heldText struct {
-	text   []byte
-	memory []byte
-	h      *Handler
+// hold counts n more bytes of lists as held: they have a share of max_held, as
+// they are held for as long as a client takes to read them.
+func (t *listText) hold(n int64) bool {
+	if !t.c.h.listing.take(n, 0) {
+		return false
+	}
+	if !t.c.hold(n) {
+		t.c.h.listing.give(n)
+		return false
+	}
+	return true
 }
 
-func (t *heldText) giveBack() {
-	t.h.listing.give(int64(cap(t.text)))
-	t.h.held.give(int64(cap(t.text)))
-	t.h.catalogue.memory.give(t.memory)
+// unhold returns n bytes that the list does not hold any more.
+func (t *listText) unhold(n int64) {
+	t.c.h.listing.give(n)
+	t.c.unhold(n)
 }
 
 // spare is the memory of a list that is not needed any more, for the next one:
@@ -83,11 +84,12 @@ const (
 	maxSpare = 1 << 20
 )
 
-// take returns memory of this size or more.
+// take returns empty memory of this size or more, though not of very much more:
+// all of it counts for the list that stands in it.
 func (s *spare) take(size int) (memory []byte) {
 	if size > minSpare {
 		s.mu.Lock()
-		if cap(s.memory) >= size {
+		if kept := cap(s.memory); size <= kept && kept <= 16*size {
 			memory, s.memory = s.memory, nil
 		}
 		s.mu.Unlock()
@@ -108,23 +110,4 @@ func (s *spare) give(memory []byte) {
 	if cap(memory) > cap(s.memory) {
 		s.memory = memory[:0]
 	}
-}
-
-// hold counts n more bytes of lists as held: they have a share of max_held, as
-// they are held for as long as a client takes to read them.
-func (t *listText) hold(n int64) bool {
-	if !t.c.h.listing.take(n, 0) {
-		return false
-	}
-	if !t.c.hold(n) {
-		t.c.h.listing.give(n)
-		return false
-	}
-	return true
-}
-
-// unhold returns n bytes that the list does not hold any more.
-func (t *listText) unhold(n int64) {
-	t.c.h.listing.give(n)
-	t.c.unhold(n)
 }

@@ -26,12 +26,28 @@ func TestSpare(t *testing.T) {
 	}{
 		{minSpare, minSpare, maxSpare},
 		{maxSpare + 1, maxSpare + 1, maxSpare},
-		{minSpare + 1, maxSpare, 0},
-		{minSpare + 1, minSpare + 1, 0},
+		{maxSpare/16 - 1, maxSpare/16 - 1, maxSpare}, // of which most would be in vain
+		{maxSpare / 16, maxSpare, 0},
+		{maxSpare / 16, maxSpare / 16, 0},
 	} {
-		if got := cap(s.take(tt.taken)); got < tt.want || cap(s.memory) != tt.left {
+		if got := cap(s.take(tt.taken)); got != tt.want || cap(s.memory) != tt.left {
 			t.Errorf("asked for %d bytes it gives %d and keeps %d, want %d and %d", tt.taken, got, cap(s.memory), tt.want, tt.left)
 		}
+	}
+}
+
+// All the memory that a list stands in counts.
+func TestListTextCounts(t *testing.T) {
+	h := lessonHandler(t)
+	h.catalogue.memory.give(make([]byte, maxSpare))
+	text := listText{c: &call{h: h}}
+	text.keep(make([]byte, maxSpare/3))
+	if used := h.listing.used.Load(); used != maxSpare || used != int64(cap(text.text)) {
+		t.Errorf("%d bytes count, of %d", used, cap(text.text))
+	}
+	text.drop()
+	if used := h.held.used.Load() + h.listing.used.Load(); used != 0 {
+		t.Errorf("%d bytes are still held", used)
 	}
 }
 

@@ -65,6 +65,17 @@ func (r *recalled) length() (n int64) {
 // whole reports whether all of the list came.
 func (r *recalled) whole() bool { return int64(r.matched) == r.length() }
 
+// mayEnd reports whether the list can be whole with what came: all but white space
+// behind it.
+func (r *recalled) mayEnd() bool {
+	for _, part := range r.rest {
+		if !isBlank(part) {
+			return false
+		}
+	}
+	return true
+}
+
 // match takes the next piece, or reports that it is of another list.
 func (r *recalled) match(piece []byte) bool {
 	rest, size := r.rest, len(piece)
