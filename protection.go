@@ -50,7 +50,8 @@ type Protection struct {
 	// Default: 5 minutes.
 	ElicitationTimeout caddy.Duration `json:"elicitation_timeout,omitempty"`
 
-	// How many times one call may be continued with such input. Default: 8.
+	// How many times one call may be continued with such input. Default: 10,
+	// as often as the SDKs' clients do by themselves.
 	ElicitationRounds int `json:"elicitation_rounds,omitempty"`
 
 	// For how long a call that became a task waits for the task's result.
@@ -89,7 +90,7 @@ const (
 	defaultMaxDrained         = 1000
 	defaultMaxJoined          = 1000
 	defaultElicitationTimeout = 5 * time.Minute
-	defaultElicitationRounds  = 8
+	defaultElicitationRounds  = 10 // as often as the SDKs' clients continue a call by themselves
 	defaultTaskTimeout        = 24 * time.Hour
 	defaultReplaySize         = 64 << 10
 	defaultReplayFor          = 24 * time.Hour

@@ -83,8 +83,14 @@ func (w *responseWriter) WriteHeader(status int) {
 		return
 	}
 	w.responseHead = readHead(status, w.Header())
+	redirects := status >= 300 && status < 400
 	switch {
-	case status < 200 || status >= 300 && status < 400, w.encoded, w.x.opaque:
+	case redirects && w.x.reservation != nil:
+		// A client that follows it sends the call again, perhaps past the gateway,
+		// and nobody would hear what became of that.
+		delete(w.Header(), "Location")
+		w.sink = &unwanted{w: w, declared: declaredLength(w.Header())}
+	case status < 200 || redirects, w.encoded, w.x.opaque:
 		w.ResponseWriter.WriteHeader(status)
 		w.sink = &untouched{w: w}
 	case w.stream:

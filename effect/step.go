@@ -49,8 +49,13 @@ func (ch *Change) meet(c Command, now time.Time) {
 		ch.Answer = Done
 	}
 	ch.Stranger = ch.Event.stranger()
-	if call, ok := c.(Call); ok && ch.Answer == Conflict {
-		ch.Differs = r.Outline.Differs(call.Outline)
+	if call, ok := c.(Call); ok {
+		switch {
+		case ch.Answer == Conflict:
+			ch.Differs = r.Outline.Differs(call.Outline)
+		case ch.Answer == InputAwaited && !ch.Stranger && r.Hold.Round > call.Rounds:
+			ch.Answer = RoundsSpent
+		}
 	}
 	moved, late := r.State != from, ch.Answer == Stale || ch.Answer == Alarm
 	renewal := ch.Answer == Renewed || ch.Answer == Alive

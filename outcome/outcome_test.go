@@ -127,7 +127,7 @@ func all(f func(Observation)) {
 					case Result:
 						resultTypes = []string{"", "complete", "input_required", "task", "else"}
 					case Error:
-						codes = []int64{-32602, -32603}
+						codes = []int64{-32600, -32602, -32603}
 					}
 					for _, resultType := range resultTypes {
 						for _, code := range codes {
@@ -162,7 +162,7 @@ func TestEveryObservationHasAnAnswer(t *testing.T) {
 		if v.Outcome == Failed {
 			proven := o.Stage == NeverConnected
 			refused := o.Stage == Answered && o.Status >= 400
-			told := o.Stage == Answered && (o.Message == Error && BeforeDispatch(o.Code) || o.NotExecutedOnError && o.IsError)
+			told := o.Stage == Answered && (o.Message == Error && BeforeDispatch(o.Code) && (o.ID == Absent || o.Code != -32600) || o.NotExecutedOnError && o.IsError)
 			check(proven || refused || told, o, v, "failed is said on proof or on the word of the protocol or the operator")
 		}
 		if v.Outcome == Committed || v.Outcome == Held || v.Outcome == Deferred {
@@ -233,11 +233,14 @@ func TestVerdicts(t *testing.T) {
 func TestCodesTakenOutOfTheSet(t *testing.T) {
 	for _, code := range beforeDispatch {
 		o := Observation{Stage: Answered, Status: 200, Message: Error, ID: Ours, Code: code}
+		if rulesOutAnID(code) {
+			o.Status, o.ID = 400, Absent
+		}
 		if got := Decide(&o).Outcome; got != Failed {
 			t.Errorf("%d is %s, want failed", code, got)
 		}
 		o.CodeIsAmbiguous = true
-		if got := Decide(&o); got.Outcome != Ambiguous || got.Observation != "error" {
+		if got := Decide(&o); got.Outcome != Ambiguous || got.Observation != "error" && got.Observation != "error_without_id" {
 			t.Errorf("%d, taken out, is %+v, want an ambiguous error", code, got)
 		}
 	}

@@ -154,8 +154,14 @@ func errorBeforeDispatch(o *Observation) bool {
 	if o.LaterEvent || o.CodeIsAmbiguous || !BeforeDispatch(o.Code) {
 		return false
 	}
-	return ours(o, Error) || anonymousError(o)
+	return ours(o, Error) && !rulesOutAnID(o.Code) || anonymousError(o)
 }
+
+// rulesOutAnID: a server that could not parse the request, or saw no request in
+// it, does not know its id, and admission lets neither pass. Under the id of the
+// call these codes come from behind the dispatch: the Python SDK answers -32600
+// when a running tool asks its client for something that cannot be asked.
+func rulesOutAnID(code int64) bool { return code == -32700 || code == -32600 }
 
 func anyError(o *Observation) bool { return ours(o, Error) }
 

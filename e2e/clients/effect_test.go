@@ -233,10 +233,10 @@ func TestEffectOfALostContinuation(t *testing.T) {
 	})
 }
 
-// The SDKs answer a tool up to ten times. The gateway lets eight answers through, and the call stays held.
+// The SDKs answer a tool up to ten times, as often as the gateway does by default. Here it lets eight answers through, and the call stays held.
 func TestEffectWithTooManyQuestions(t *testing.T) {
 	forEachSDK(t, func(t *testing.T, s sdk) {
-		r := newRefunds(t, modern, "")
+		r := newRefunds(t, modern, "elicitation_rounds 8")
 		c := s.connect(t, connection{endpoint: r.url, revision: modern})
 		before := len(r.arrivals(http.MethodPost, "tools/call"))
 		if got := c.call(t.Context(), "doubt_refund", refund("txn_1")); got.code != effect.CodeNoContinuation {

@@ -109,7 +109,7 @@ func TestRefusalOfASecondAttempt(t *testing.T) {
 
 // What an intercept inside puts in place of an answer is not the server's word.
 func TestIntercept(t *testing.T) {
-	refusal := "`" + `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"no"}}` + "`"
+	refusal := "`" + `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}` + "`"
 	for _, tt := range []struct {
 		name, lines string
 		reply       brokenup.Reply

@@ -79,8 +79,10 @@ func TestOutcomeTable(t *testing.T) {
 		{"no resultType", message{}, "", json(result(`"content":[]`)), upstream("ambiguous", "unknown_result_type", 200)},
 		{"another resultType", message{}, "", json(result(`"resultType":"partial"`)), upstream("ambiguous", "unknown_result_type", 200)},
 
-		{"error -32700", message{}, "", json(failure("-32700")), upstream("failed", "error_before_dispatch", 200)},
-		{"error -32600", message{}, "", json(failure("-32600")), upstream("failed", "error_before_dispatch", 200)},
+		{"error -32700", message{}, "", json(failure("-32700")), upstream("ambiguous", "error", 200)},
+		{"error -32700 without an id under 400", message{}, "", json(failureTo("", "-32700")).With(400), upstream("failed", "error_before_dispatch", 400)},
+		{"error -32600 under 400", message{}, "", json(failure("-32600")).With(400), upstream("ambiguous", "error", 400)},
+		{"error -32600 with id null under 400", message{}, "", json(failureTo("null", "-32600")).With(400), upstream("failed", "error_before_dispatch", 400)},
 		{"error -32601 under 404", message{}, "", json(failure("-32601")).With(404), upstream("failed", "error_before_dispatch", 404)},
 		{"error -32601 under 404, chunked", message{}, "", chunked(json(failure("-32601"))).With(404), upstream("failed", "error_before_dispatch", 404)},
 		{"error -32602 under 400", message{}, "", json(failure("-32602")).With(400), upstream("failed", "error_before_dispatch", 400)},
