@@ -178,7 +178,12 @@ func (w *besideWriter) end(broken bool) {
 // learn sees to it that the list that came is learned.
 func (w *besideWriter) learn() {
 	w.learned = true
-	if w.same != nil && (w.recognize() || !w.writeDown()) {
+	if w.same != nil && w.recognize() {
+		return
+	}
+	if w.same != nil && !w.writeDown() {
+		countPage(pageTooLarge)
+		w.c.toolsChanged()
 		return
 	}
 	w.c.learnTools(&w.listText, false)

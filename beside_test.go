@@ -264,3 +264,49 @@ func TestPanickingWriter(t *testing.T) {
 		})
 	}
 }
+
+// A list that could be read in two ways makes older knowledge say nothing, also
+// where it comes as an event.
+func TestUnreadableListInAnEvent(t *testing.T) {
+	zone := ourList("Zone", "")
+	for name, list := range map[string]string{
+		"two results": strings.Replace(zone, `"result":`, `"result":{},"result":`, 1),
+		"two ids":     strings.Replace(zone, `"id":17`, `"id":17,"id":17`, 1),
+	} {
+		for _, how := range []string{"application/json", "text/event-stream"} {
+			h, _ := provisioned(t, new(Handler))
+			h.lists(t, httptest.NewRecorder(), listRequest, pieces("application/json", true, ourList("Region", "")))
+			text := list
+			if how == "text/event-stream" {
+				text = "data: " + list + "\n\n"
+			}
+			h.lists(t, httptest.NewRecorder(), listRequest, pieces(how, false, text))
+			if got := said(h.catalogue.find(h.view(), "t", time.Now())); got == "learned Region" {
+				t.Errorf("%s, %s: %s", name, how, got)
+			}
+		}
+	}
+}
+
+// A list that was known, is not any more, and cannot be written down is newer
+// than what is known.
+func TestListThatCannotBeWrittenDown(t *testing.T) {
+	h, _ := provisioned(t, new(Handler))
+	known, newer := ourList("Region", ""), ourList("Zone", "")
+	h.lists(t, httptest.NewRecorder(), listRequest, pieces("application/json", true, known))
+	h.catalogue.readLessons()
+	h.lists(t, httptest.NewRecorder(), listRequest, func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(known)))
+		_, _ = w.Write([]byte(known[:40]))
+		// Meanwhile another request of the same client is answered by the newer list.
+		h.lists(t, httptest.NewRecorder(), listRequest, pieces("application/json", true, newer))
+		h.catalogue.readLessons()
+		h.listing.limit = 10
+		_, err := w.Write([]byte(known[40:]))
+		return err
+	})
+	if got := said(h.catalogue.find(h.view(), "t", time.Now())); got == "learned Zone" {
+		t.Errorf("shown a list with Region last, which was not read; the tool is %s", got)
+	}
+}

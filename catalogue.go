@@ -202,8 +202,15 @@ func (c *catalogue) changed(key viewKey, now time.Time) {
 }
 
 func (c *catalogue) noteChange(key viewKey, now time.Time) {
-	c.notice(key).changed.Store(now.UnixNano())
-	c.notice(key.public()).changed.Store(now.Add(-echoTime).UnixNano())
+	c.notice(key).note(now)
+	c.notice(key.public()).note(now.Add(-echoTime))
+}
+
+// note notes a change, unless a later one is noted.
+func (n *notice) note(at time.Time) {
+	for before := n.changed.Load(); before < at.UnixNano() && !n.changed.CompareAndSwap(before, at.UnixNano()); {
+		before = n.changed.Load()
+	}
 }
 
 // notice returns the view's notice, which is made if it is new.

@@ -375,3 +375,20 @@ func TestReadDefinitions(t *testing.T) {
 		t.Errorf("faults %s, public %v, ttl %d", got, d.public, d.ttl)
 	}
 }
+
+// A change that a lesson tells of does not take back a later one.
+func TestChangeStays(t *testing.T) {
+	h := lessonHandler(t)
+	c := h.catalogue
+	h.catalogue.teach(lessonOf(t, h, alice, listOfTool("t", "Region", ""), noon.Add(2)))
+	c.changed(alice, noon.Add(3))
+	if got := said(c.find(alice, "t", noon.Add(4))); got != "stale" {
+		t.Fatal(got)
+	}
+	l := lessonOf(t, h, alice, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, noon.Add(1)) // it waited for room in the queue
+	l.event = true
+	c.teach(l)
+	if got := said(c.find(alice, "t", noon.Add(4))); got != "stale" {
+		t.Errorf("after the older notification: %s", got)
+	}
+}

@@ -132,7 +132,7 @@ func (x *exchange) snapshot() snapshot {
 		answered:      x.answered(),
 		gone:          x.client.Err() != nil || x.writer.clientFailed && x.reservation == nil,
 		headerWritten: x.writer.status != 0,
-		refused:       x.writer.status >= 400,
+		refused:       x.writer.status >= 300,
 		failed:        x.aborted || x.failure != nil,
 		panicked:      x.aborted,
 	}

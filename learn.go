@@ -77,7 +77,7 @@ func (c *catalogue) hear(l *lesson) bool {
 	reader.Reset(l.id)
 	reader.Write(l.text)
 	message := reader.Close()
-	if tellsOfChange(&message) {
+	if tellsOfChange(&message) || message.Doubtful {
 		c.noteChange(l.key, l.at)
 	}
 	return answersRequest(&message)

@@ -32,11 +32,12 @@ type lesson struct {
 // is that an event of it says of tools.
 func (c *call) learnTools(text *listText, event bool) {
 	server, _ := c.request.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	defer text.handOver() // it is held until there is room for it in the queue
 	c.h.catalogue.teach(&lesson{
 		h:        c.h,
 		server:   server,
 		key:      c.viewKey(),
-		text:     text.handOver(),
+		text:     text.text,
 		event:    event,
 		id:       c.message.ID,
 		revision: c.revision,
@@ -137,6 +138,16 @@ func (q *lessons) of(key viewKey) (found []*lesson) {
 // readLessons learns what waits until there is no more.
 func (c *catalogue) readLessons() {
 	for l := c.lessons.next(); l != nil; l = c.lessons.next() {
+		c.finish(l)
+	}
+}
+
+// readWaiting learns what waits now, and nothing that comes meanwhile.
+func (c *catalogue) readWaiting() {
+	c.lessons.mu.Lock()
+	waiting := slices.Clone(c.lessons.queue)
+	c.lessons.mu.Unlock()
+	for _, l := range waiting {
 		c.finish(l)
 	}
 }

@@ -313,3 +313,69 @@ func TestListThatCannotWait(t *testing.T) {
 		t.Errorf("learned when it had passed: %s", got)
 	}
 }
+
+// A configuration that ends does not read what comes after it, without end.
+func TestCleanupEnds(t *testing.T) {
+	h, _ := provisioned(t, new(Handler))
+	other := &Handler{catalogue: h.catalogue}
+	core, logs := observer.New(zapcore.WarnLevel)
+	n := 0
+	other.logger = zap.New(zapcore.RegisterHooks(core, func(zapcore.Entry) error {
+		if n++; n < 1000 { // the next one has come meanwhile
+			inAnother(func() { h.catalogue.teach(lessonOf(t, other, alice, "<html>", noon)) })
+		}
+		return nil
+	}))
+	other.held.setLimit(defaultMaxHeld, 0)
+	other.listing = budget{limit: defaultMaxHeld, part: true}
+	h.catalogue.teach(lessonOf(t, other, alice, "<html>", noon))
+	if _, err := useCatalogue(h.MaxLearned); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Cleanup(); err != nil {
+		t.Fatal(err)
+	}
+	if logs.Len() > 1 {
+		t.Errorf("the reload read %d lists, of another handler, that came after it began", logs.Len())
+	}
+}
+
+// inAnother runs f in another goroutine and waits for it.
+func inAnother(f func()) {
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	<-done
+}
+
+// What waits for room in the queue counts as held.
+func TestLessonsThatWaitForRoomCount(t *testing.T) {
+	core, _ := observer.New(zapcore.WarnLevel)
+	h := lessonHandler(t)
+	q := &h.catalogue.lessons
+	q.timed = true // by nobody
+	reading, read := make(chan struct{}, 2), make(chan struct{})
+	h.logger = zap.New(zapcore.RegisterHooks(core, func(zapcore.Entry) error { reading <- struct{}{}; <-read; return nil }))
+	var sum int64
+	next := func() func() {
+		c := &call{h: h, request: httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody), message: jsonrpc.Message{ID: []byte("1")}}
+		text := &listText{c: c}
+		if !text.keep([]byte("<" + strings.Repeat("x", maxUnread/2))) {
+			t.Fatal("there is no room for the list")
+		}
+		sum += int64(cap(text.text))
+		return func() { c.learnTools(text, false) }
+	}
+	next()()
+	second := next()
+	var lists sync.WaitGroup
+	lists.Go(second)
+	<-reading // the first one, by the second one, which waits for room
+	q.mu.Lock()
+	counted := h.listing.used.Load() + int64(q.size)
+	q.mu.Unlock()
+	if counted < sum {
+		t.Errorf("lists of %d bytes are in memory, %d count", sum, counted)
+	}
+	close(read)
+	lists.Wait()
+}

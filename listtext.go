@@ -31,8 +31,10 @@ func (t *listText) makeRoom(size int) bool {
 	before := t.text
 	memory := t.c.h.catalogue.memory.take(max(size, 2*cap(before)))
 	if !t.hold(int64(cap(memory) - cap(before))) {
-		t.c.h.catalogue.memory.give(memory)
-		return false
+		t.c.h.catalogue.memory.give(memory) // no more than it needs, then
+		if memory = make([]byte, 0, size); !t.hold(int64(size - cap(before))) {
+			return false
+		}
 	}
 	t.text = memory[:copy(memory[:len(before)], before)]
 	t.c.h.catalogue.memory.give(before)

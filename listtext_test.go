@@ -63,3 +63,19 @@ func TestListThatDoesNotFit(t *testing.T) {
 		t.Errorf("%d bytes are held", used)
 	}
 }
+
+// A list that fits is kept whatever memory is spare.
+func TestSpareTooLargeForBudget(t *testing.T) {
+	for _, spare := range []int{0, maxSpare} {
+		h := lessonHandler(t)
+		h.listing.limit = 256 << 10
+		if spare > 0 {
+			h.catalogue.memory.give(make([]byte, spare))
+		}
+		text := listText{c: &call{h: h}}
+		if !text.keep(make([]byte, 70<<10)) {
+			t.Errorf("with %d bytes spare, a list of 70 KiB does not fit into 256 KiB", spare)
+		}
+		text.drop()
+	}
+}

@@ -264,7 +264,7 @@ func (h *Handler) Cleanup() error {
 	if h.catalogue == nil {
 		return nil
 	}
-	h.catalogue.readLessons() // what is wrong with them goes to the log of this configuration
+	h.catalogue.readWaiting() // what is wrong with them goes to the log of this configuration
 	return releaseCatalogue(h.MaxLearned)
 }
 

@@ -85,10 +85,11 @@ func (w *responseWriter) WriteHeader(status int) {
 	w.responseHead = readHead(status, w.Header())
 	redirects := status >= 300 && status < 400
 	switch {
-	case redirects && w.x.reservation != nil:
+	case redirects && w.x.reservation != nil && !w.x.turnedAway():
 		// A client that follows it sends the call again, perhaps past the gateway,
 		// and nobody would hear what became of that.
 		delete(w.Header(), "Location")
+		w.announced = announcedTrailers(w.Header())
 		w.sink = &unwanted{w: w, declared: declaredLength(w.Header())}
 	case status < 200 || redirects, w.encoded, w.x.opaque:
 		w.ResponseWriter.WriteHeader(status)
@@ -100,6 +101,13 @@ func (w *responseWriter) WriteHeader(status int) {
 		w.held.w = w
 		w.sink = &w.held
 	}
+}
+
+// turnedAway reports whether it is a handler inside that answers, and nothing that
+// could send the request was reached.
+func (x *exchange) turnedAway() bool {
+	s := x.snapshot()
+	return s.neverLeft() && !s.proxy.ran
 }
 
 // readHead reads a final head. Clients read the events of a 200 only: what

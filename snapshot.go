@@ -17,7 +17,7 @@ type snapshot struct {
 	answered      bool // a final message with our id was read
 	gone          bool // the client went away
 	headerWritten bool // a final response header came from beneath
-	refused       bool // with an error status
+	refused       bool // with an error status, or sent elsewhere
 	broken        bool // the layer beneath panicked or failed after that
 	failed        bool // an error or a panic came back
 	panicked      bool // it was a panic
@@ -130,8 +130,9 @@ func (s *snapshot) reread() bool {
 	return s.bodyReread || s.getConn > 0 && s.silent > 0 && s.wroteRequest < s.gotConn
 }
 
-// inner reports whether a handler beneath refused, by an error or a response,
-// before anything that could send the request was reached.
+// inner reports whether a handler beneath refused, by an error or a response, or
+// sent the client elsewhere, as to a login, before anything that could send the
+// request was reached.
 func (s *snapshot) inner() bool {
 	if s.headerWritten && (s.broken || !s.refused) || !s.headerWritten && !s.failed {
 		return false

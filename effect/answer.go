@@ -50,7 +50,7 @@ var answers = [...]struct {
 	Replay:         {"replay", 0, ""},
 	InProgress:     {"in_progress", CodeInProgress, "An earlier call for the same effect is still running: wait, then repeat exactly this call to get its answer, and do not try another tool for the same effect."},
 	InputAwaited:   {"held", CodeInProgress, "An earlier call for the same effect waits for the input it asked for: answer that with its requestState, and do not begin again."},
-	RoundsSpent:    {"rounds_spent", CodeInProgress, "An earlier call for the same effect has asked for input more often than it may be given (elicitation_rounds): do not begin again; once the time for the input is over, a person must check whether it happened."},
+	RoundsSpent:    {"rounds_spent", CodeInProgress, "An earlier call for the same effect has asked for input more often than it may be given (elicitation_rounds): do not begin again; repeat exactly this call once the time for the input is over, to learn what became of it."},
 	TaskAccepted:   {"deferred", CodeInProgress, "An earlier call for the same effect was accepted as a task: ask for that task's result, and do not begin again."},
 	Done:           {"committed", CodeInProgress, "The effect has happened, and its result is not available here: treat it as done and do not repeat it."},
 	Conflict:       {"conflict", CodeInProgress, "The effect has happened with other arguments: do not repeat it; if another effect is meant, what identifies it must differ too."},

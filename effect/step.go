@@ -53,7 +53,7 @@ func (ch *Change) meet(c Command, now time.Time) {
 		switch {
 		case ch.Answer == Conflict:
 			ch.Differs = r.Outline.Differs(call.Outline)
-		case ch.Answer == InputAwaited && !ch.Stranger && r.Hold.Round > call.Rounds:
+		case ch.Answer == InputAwaited && ch.Event == CallSame && r.Hold.Round > call.Rounds:
 			ch.Answer = RoundsSpent
 		}
 	}

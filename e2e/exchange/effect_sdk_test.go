@@ -91,3 +91,33 @@ func TestRedirectedCallIsNotSentAgain(t *testing.T) {
 		t.Errorf("it still says where to go: %s", a.header.Get("Location"))
 	}
 }
+
+// What a redirect's trailers say is not the head of the answer in its place.
+func TestTrailersOfARedirect(t *testing.T) {
+	up := brokenup.TCP(t, func(c *brokenup.Conn) {
+		c.Read()
+		c.Send("HTTP/1.1 307 Temporary Redirect\r\nLocation: /mcp/\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Sum: 17\r\n\r\n")
+	})
+	p := protect(t, refundTool, proxy(up.Addr()))
+	a := call(t, p.Site, refund())
+	want{"ambiguous", "redirect", http.StatusOK, -41010, ""}.check(t, p.Site, a)
+	if got := a.header.Get("X-Sum"); got != "" {
+		t.Errorf("the answer's head has the trailer X-Sum: %s", got)
+	}
+}
+
+// A handler inside that sends the caller elsewhere, as to a login, before anything
+// could send the call, is no server that may have run it.
+func TestRedirectInside(t *testing.T) {
+	up := brokenup.TCP(t, brokenup.Answer(brokenup.JSON(complete)))
+	p := protect(t, refundTool, "route {\n@stranger not header Authorization *\nredir @stranger https://login.example/ 302\n"+proxy(up.Addr())+"\n}")
+	a := call(t, p.Site, refund())
+	want{"failed", "never_connected", http.StatusFound, 0, ""}.check(t, p.Site, a)
+	if a.header.Get("Location") != "https://login.example/" {
+		t.Errorf("answered %v", a.header)
+	}
+	p.wantState(t, effect.Failed, 1)
+	if n := deliveries(up); n != 0 {
+		t.Errorf("%d deliveries, want none", n)
+	}
+}
