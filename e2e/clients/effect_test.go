@@ -105,7 +105,7 @@ func TestLostAnswerIsReplayed(t *testing.T) {
 				first := make(chan reply)
 				go func() { first <- c.call(ctx, "create_refund", waitingRefund(payment)) }()
 				<-r.running
-				l.cut <- struct{}{}
+				l.cut()
 				if s.holdsOn && revision != modern {
 					giveUp()
 				}

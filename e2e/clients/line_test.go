@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -16,9 +17,12 @@ import (
 type line struct {
 	url string
 
-	loses atomic.Bool   // the next answer to a call is read to its end, and lost
-	cut   chan struct{} // cuts the connection of the call that is under way
+	loses atomic.Bool                        // the next answer to a call is read to its end, and lost
+	call  atomic.Pointer[context.CancelFunc] // ends the last call that came
 }
+
+// cut cuts the connection of the call that is under way.
+func (l *line) cut() { (*l.call.Load())() }
 
 func newLine(t *testing.T, gateway string) *line {
 	t.Helper()
@@ -26,7 +30,7 @@ func newLine(t *testing.T, gateway string) *line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &line{cut: make(chan struct{})}
+	l := new(line)
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = target.Scheme, target.Host },
 		ModifyResponse: func(res *http.Response) error {
@@ -41,14 +45,12 @@ func newLine(t *testing.T, gateway string) *line {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		ctx, cancel := context.WithCancel(q.Context())
 		defer cancel()
-		if q.Method == http.MethodPost {
-			go func() {
-				select {
-				case <-l.cut:
-					cancel()
-				case <-ctx.Done():
-				}
-			}()
+		body, err := io.ReadAll(q.Body)
+		if err != nil {
+			return // the client is gone
+		}
+		if q.Body = io.NopCloser(bytes.NewReader(body)); bytes.Contains(body, []byte(`"tools/call"`)) {
+			l.call.Store(&cancel)
 		}
 		proxy.ServeHTTP(w, q.WithContext(ctx))
 	}))
