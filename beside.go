@@ -159,7 +159,7 @@ func (w *besideWriter) giveUp() {
 // what waited for that. A response that broke off teaches nothing.
 func (w *besideWriter) end(broken bool) {
 	defer w.drop()
-	defer w.waits.drop()
+	defer w.waits.handOver() // to the client's connection, which over HTTP/2 may still read it
 	if w.json && !w.learned && !broken {
 		w.learn()
 	}
@@ -221,7 +221,7 @@ func (w *besideWriter) readEvent(e *sse.Event) {
 	w.reader.Reset(w.c.message.ID)
 	switch {
 	case !e.Message():
-	case tellsOfChange(&answer):
+	case tellsOfChange(&answer), w.list && answer.Doubtful:
 		w.c.toolsChanged()
 	case w.list && answersRequest(&answer):
 		countPage(pageTooLarge)

@@ -310,3 +310,18 @@ func TestListThatCannotBeWrittenDown(t *testing.T) {
 		t.Errorf("shown a list with Region last, which was not read; the tool is %s", got)
 	}
 }
+
+// Memory that was written to a client is not used for another list: over HTTP/2
+// the connection may still read it when the stream was reset.
+func TestWrittenMemoryIsNotSpare(t *testing.T) {
+	list := ourList("Region", `,"_":"`+strings.Repeat("x", 2*minSpare)+`"`)
+	for name, deny := range map[string][]string{"the piece that waits": nil, "a list without what is denied": {"evil"}} {
+		t.Run(name, func(t *testing.T) {
+			h, _ := provisioned(t, &Handler{Deny: deny})
+			h.lists(t, httptest.NewRecorder(), listRequest, pieces("application/json", false, list))
+			if kept := cap(h.catalogue.memory.memory); kept != 0 { // the text that is learned from still waits
+				t.Errorf("%d bytes of it are spare", kept)
+			}
+		})
+	}
+}

@@ -178,8 +178,10 @@ func (c *catalogue) look(key, caller viewKey, tool string, now time.Time) knowle
 	if v.notice != current || !d.page.fresh(v.notice, now) {
 		return knowledge{state: stale}
 	}
-	if told, ok := c.notices.GetIfPresent(caller); ok && !d.page.fresh(told, now) {
-		return knowledge{state: stale}
+	if key != caller {
+		if told, ok := c.notices.GetIfPresent(caller); ok && !d.page.fresh(told, now) {
+			return knowledge{state: stale}
+		}
 	}
 	return knowledge{d.bindings, learned}
 }

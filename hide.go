@@ -169,7 +169,7 @@ func (w *hidingWriter) push() error {
 // connection breaks off, too.
 func (w *hidingWriter) end(broken bool) {
 	defer func() {
-		w.drop()
+		w.handOver() // to the client's connection, which over HTTP/2 may still read it
 		w.unhold(w.counted)
 	}()
 	if w.does == holds && !broken {

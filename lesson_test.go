@@ -203,14 +203,21 @@ func TestLessonsPile(t *testing.T) {
 	}
 }
 
+// readsUntil has lists that cannot be read take until read is closed. Each says when
+// it begins.
+func (h *Handler) readsUntil() (reading <-chan struct{}, read chan<- struct{}) {
+	begun, end := make(chan struct{}, 10), make(chan struct{})
+	core, _ := observer.New(zapcore.WarnLevel)
+	h.logger = zap.New(zapcore.RegisterHooks(core, func(zapcore.Entry) error { begun <- struct{}{}; <-end; return nil }))
+	return begun, end
+}
+
 // Lists that come at once do not wait in more room than one after the other.
 func TestLessonsPileAtOnce(t *testing.T) {
-	core, _ := observer.New(zapcore.WarnLevel)
 	h := lessonHandler(t)
 	q := &h.catalogue.lessons
 	q.timed = true // by nobody
-	reading, read := make(chan struct{}, 10), make(chan struct{})
-	h.logger = zap.New(zapcore.RegisterHooks(core, func(zapcore.Entry) error { reading <- struct{}{}; <-read; return nil }))
+	reading, read := h.readsUntil()
 	var lists sync.WaitGroup
 	for i := range 10 {
 		l := lessonOf(t, h, viewKey{1, uint64(i + 1)}, "<"+strings.Repeat("x", maxUnread/2), noon)
@@ -349,12 +356,10 @@ func inAnother(f func()) {
 
 // What waits for room in the queue counts as held.
 func TestLessonsThatWaitForRoomCount(t *testing.T) {
-	core, _ := observer.New(zapcore.WarnLevel)
 	h := lessonHandler(t)
 	q := &h.catalogue.lessons
 	q.timed = true // by nobody
-	reading, read := make(chan struct{}, 2), make(chan struct{})
-	h.logger = zap.New(zapcore.RegisterHooks(core, func(zapcore.Entry) error { reading <- struct{}{}; <-read; return nil }))
+	reading, read := h.readsUntil()
 	var sum int64
 	next := func() func() {
 		c := &call{h: h, request: httptest.NewRequest(http.MethodPost, "/mcp", http.NoBody), message: jsonrpc.Message{ID: []byte("1")}}

@@ -85,7 +85,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	w.responseHead = readHead(status, w.Header())
 	redirects := status >= 300 && status < 400
 	switch {
-	case redirects && w.x.reservation != nil && !w.x.turnedAway():
+	case redirects && w.x.reservation != nil && !w.x.answeredInside():
 		// A client that follows it sends the call again, perhaps past the gateway,
 		// and nobody would hear what became of that.
 		delete(w.Header(), "Location")
@@ -103,11 +103,10 @@ func (w *responseWriter) WriteHeader(status int) {
 	}
 }
 
-// turnedAway reports whether it is a handler inside that answers, and nothing that
-// could send the request was reached.
-func (x *exchange) turnedAway() bool {
+// answeredInside reports whether it is a handler inside that refused or redirects.
+func (x *exchange) answeredInside() bool {
 	s := x.snapshot()
-	return s.neverLeft() && !s.proxy.ran
+	return s.inner()
 }
 
 // readHead reads a final head. Clients read the events of a 200 only: what

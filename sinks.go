@@ -116,7 +116,7 @@ func (w *responseWriter) relaysLarge() bool {
 
 // passesUnread reports whether the response is the client's by its head alone.
 func (x *exchange) passesUnread() bool {
-	if s := x.snapshot(); s.inner() {
+	if x.answeredInside() {
 		return true
 	}
 	x.describe(&snapshot{headerWritten: true})

@@ -667,10 +667,11 @@ var inZone = message{args: `{"region":"eu"}`, header: []string{"Mcp-Param-Zone: 
 // not read that list: what it knew before is out of date.
 func TestUnreadableListIsNewer(t *testing.T) {
 	for name, list := range map[string]brokenup.Reply{
-		"a tool with two names": page(zoned+`,{"name":"x","name":"y"}`, ""),
-		"encoded all the same":  page(zoned, "").With(200, "Content-Encoding: gzip"),
-		"larger than is read":   page(zoned, `,"_meta":{"x":"`+strings.Repeat("x", 17<<20)+`"}`),
-		"a stream, larger":      brokenup.SSE(`data: {"jsonrpc":"2.0","id":$id,"result":{"tools":[` + zoned + `],"_meta":{"x":"` + strings.Repeat("x", 17<<20) + `"}}}` + "\n\n"),
+		"a tool with two names":              page(zoned+`,{"name":"x","name":"y"}`, ""),
+		"encoded all the same":               page(zoned, "").With(200, "Content-Encoding: gzip"),
+		"larger than is read":                page(zoned, `,"_meta":{"x":"`+strings.Repeat("x", 17<<20)+`"}`),
+		"a stream, larger, with two results": brokenup.SSE(`data: {"jsonrpc":"2.0","id":$id,"result":{},"result":{"tools":[` + zoned + `],"_meta":{"x":"` + strings.Repeat("x", 17<<20) + `"}}}` + "\n\n"),
+		"a stream, larger":                   brokenup.SSE(`data: {"jsonrpc":"2.0","id":$id,"result":{"tools":[` + zoned + `],"_meta":{"x":"` + strings.Repeat("x", 17<<20) + `"}}}` + "\n\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newServer(t, page(regional, ""))
