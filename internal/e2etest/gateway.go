@@ -19,7 +19,17 @@ import (
 // StartGateway runs Caddy in this process with a site in front of each MCP endpoint, and returns the URLs under
 // which the endpoints are reached through the gateway, in the same order. It replaces what an earlier call started;
 // caddy.Stop ends it. Caddy keeps its state in the folder storage, and the gateway its ledger. The options are lines of mcp_gateway's block.
-func StartGateway(storage, options string, endpoints ...string) ([]string, error) {
+func StartGateway(storage, options string, endpoints ...string) (urls []string, err error) {
+	for range 10 {
+		urls, err = startGateway(storage, options, endpoints)
+		if err == nil || !strings.Contains(err.Error(), "address already in use") {
+			break // else somebody took a port since it was free, as a connection does for its own end
+		}
+	}
+	return urls, err
+}
+
+func startGateway(storage, options string, endpoints []string) ([]string, error) {
 	var sites strings.Builder
 	urls := make([]string, len(endpoints))
 	for i, endpoint := range endpoints {
